@@ -48,11 +48,17 @@ impl Ends<'_> {
         let pixel = |index: usize, size: u32| (index as u32 * self.step + half).min(size - 1);
         let p = self.scene.point(pixel(column, self.size[0]), pixel(row, self.size[1]), depth_mm);
         let grown_m = NOISE_M + NOISE_SHARE * f32::from(depth_mm) * 1e-3;
+        // A camera within a box or capsule is fixed to it and sees out of it: what is before its lens
+        // is no part of it.
+        let origin = self.scene.origin();
         let is_fixture = |fixture: &Volume| {
-            (0..3).all(|i| fixture.min_m[i] - grown_m <= p[i] && p[i] <= fixture.max_m[i] + grown_m)
+            !fixture.contains(&origin)
+                && (0..3).all(|i| fixture.min_m[i] - grown_m <= p[i] && p[i] <= fixture.max_m[i] + grown_m)
         };
-        let is_robot =
-            |capsule: &Capsule| Capsule { radius_m: capsule.radius_m + NOISE_M, ..*capsule }.contains(&p);
+        let is_robot = |capsule: &Capsule| {
+            let grown = Capsule { radius_m: capsule.radius_m + NOISE_M, ..*capsule };
+            !capsule.contains(&origin) && grown.contains(&p)
+        };
         if self.scene.fixtures().iter().any(is_fixture) || self.scene.capsules_now().iter().any(is_robot) {
             EXPLAINED
         } else if self.scene.volume().contains(&p) {

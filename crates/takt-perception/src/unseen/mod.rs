@@ -38,8 +38,8 @@ use crate::occupancy::Scene;
 use crate::result::{Object, ObjectKind};
 use crate::view::FrameView;
 use ends::{Ends, NOT_LOOKED};
-use places::Looker;
 pub use places::{HiddenPlaces, PLACES_SIDE, Places};
+use places::{Limits, Looker};
 use rays::{Sight, Zone, follow};
 pub(crate) use rays::{ends_before_volume, meets_robot};
 use structure::{EVERY, Factors, KINDS, contradict, expected_m};
@@ -70,11 +70,16 @@ pub struct UnseenConfig {
     /// while nobody is near. 0: whoever walks between camera and robot stops it, unless another
     /// camera looks behind.
     pub max_hidden: f32,
+    /// Longest time for which something within the monitored volume may hide a place within
+    /// `within_m` while no other camera sees it, seconds, 0 to 60: then the place counts as
+    /// occupied, however few are hidden. 3.0: whoever walks by hides a place for a shorter time,
+    /// and what stands still may have somebody behind it. 0: as `max_hidden = 0`.
+    pub max_hidden_s: f32,
 }
 
 impl Default for UnseenConfig {
     fn default() -> Self {
-        Self { within_m: None, hidden_m: 0.08, max_share: 0.10, max_hidden: 0.25 }
+        Self { within_m: None, hidden_m: 0.08, max_share: 0.10, max_hidden: 0.25, max_hidden_s: 3.0 }
     }
 }
 
@@ -96,6 +101,9 @@ impl UnseenConfig {
         }
         if !(0.0..=1.0).contains(&self.max_hidden) {
             return error("unseen.max_hidden", self.max_hidden, "0 to 1");
+        }
+        if !(0.0..=60.0).contains(&self.max_hidden_s) {
+            return error("unseen.max_hidden_s", self.max_hidden_s, "0 to 60");
         }
         Ok(())
     }
@@ -207,8 +215,12 @@ impl Unseen {
             objects: Vec::with_capacity(MAX_HOLES),
             share: 0.0,
             looker: Looker::new(
-                config.unseen.within_m.unwrap_or(f32::INFINITY),
-                config.unseen.max_hidden,
+                Limits {
+                    radius_m: config.unseen.within_m.unwrap_or(f32::INFINITY),
+                    max_hidden: config.unseen.max_hidden,
+                    max_hidden_s: config.unseen.max_hidden_s,
+                    hidden_m: config.unseen.hidden_m,
+                },
                 step,
                 intrinsics,
             ),
@@ -228,7 +240,7 @@ impl Unseen {
             return Sees::ThroughStructure;
         }
         let tcp = Point3::from(pose.tcp_in_base.translation.vector.cast());
-        self.look_at_places(scene, pose, &tcp);
+        self.look_at_places(scene, pose, &tcp, frame.capture_ns);
         if missing < LEAST_SAMPLES {
             return Sees::Enough;
         }
@@ -242,7 +254,7 @@ impl Unseen {
     }
 
     /// Which places near the tool are seen, and which are hidden.
-    fn look_at_places(&mut self, scene: &Scene, pose: &FramePose, tcp: &Point3<f32>) {
+    fn look_at_places(&mut self, scene: &Scene, pose: &FramePose, tcp: &Point3<f32>, now_ns: u64) {
         self.found.fill(NOT_LOOKED);
         let mut ends = Ends {
             scene,
@@ -254,7 +266,7 @@ impl Unseen {
             state: &self.state,
             found: &mut self.found,
         };
-        self.looker.look(scene, tcp, self.expected, &mut ends, &mut self.places);
+        self.looker.look(scene, tcp, now_ns, self.expected, &mut ends, &mut self.places);
     }
 
     /// Whether depth goes on where known structure must end it.

@@ -23,6 +23,8 @@ const PROBED: f32 = 0.35;
 const NEAR_LENS: f32 = 2.0;
 /// Fewest samples that must end before a place, of nine: one may be wrong.
 const LEAST_PROBES: u32 = 2;
+/// Samples of a place along each axis of the picture.
+const PROBES: usize = 3;
 /// Nobody fits into less, metres: places are not made smaller, however small the zone is.
 const LEAST_SIDE_M: f32 = 0.05;
 
@@ -225,6 +227,51 @@ pub(super) enum End {
     Explained,
 }
 
+/// Places along each axis for which it is known since when they are hidden: twice the window, as the
+/// tool goes to and fro. Two that are so far apart share an entry.
+const HELD_SIDE: usize = 32;
+
+/// Since when something within the volume hides places.
+#[derive(Debug)]
+struct Held {
+    /// Rows along x of places that are hidden, as bits.
+    rows: Vec<u32>,
+    /// Since when, capture time in nanoseconds.
+    since_ns: Vec<u64>,
+}
+
+impl Held {
+    fn new() -> Self {
+        Self { rows: vec![0; HELD_SIDE * HELD_SIDE], since_ns: vec![0; HELD_SIDE * HELD_SIDE * HELD_SIDE] }
+    }
+
+    /// Takes in a row of places that begins at `at`: a place that is seen is hidden no longer, one
+    /// that nobody looks at is as it was. Returns those that have been hidden for `most_ns`.
+    fn note(&mut self, at: [i32; 3], seen: u16, within: u16, now_ns: u64, most_ns: u64) -> u16 {
+        // Also of negative numbers: what is left of a division by 32.
+        let [x, y, z] = at.map(|value| value as usize % HELD_SIDE);
+        let row = z * HELD_SIDE + y;
+        let here = |bits: u16| u32::from(bits).rotate_left(x as u32);
+        let before = self.rows[row];
+        self.rows[row] = before & !here(seen) | here(within);
+        let (mut long, mut left) = (0, within);
+        while left != 0 {
+            let bit = left & left.wrapping_neg();
+            left ^= bit;
+            let place = here(bit);
+            let since_ns = &mut self.since_ns[row * HELD_SIDE + place.trailing_zeros() as usize];
+            // A stamp of the future must not keep a place free until then.
+            if before & place == 0 || *since_ns > now_ns {
+                *since_ns = now_ns;
+            }
+            if now_ns - *since_ns >= most_ns {
+                long |= bit;
+            }
+        }
+        long
+    }
+}
+
 /// What is known of the samples of a frame.
 pub(super) trait Samples {
     /// Depth of a sample in metres; `None` where it has none that can be believed.
@@ -236,13 +283,27 @@ pub(super) trait Samples {
 /// Part of the picture in which depth is expected, in samples: left, top, right, bottom.
 type Expected = [usize; 4];
 
-/// Looks for hidden places.
+/// What may be hidden.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Looker {
+pub(super) struct Limits {
     /// Radius around the tool, metres; infinite for the whole volume.
-    radius_m: f32,
+    pub(super) radius_m: f32,
     /// Most of the places in the picture that something in the volume may hide, 0..1.
+    pub(super) max_hidden: f32,
+    /// For how long it may hide one, seconds.
+    pub(super) max_hidden_s: f32,
+    /// Least width of what must not hide, metres.
+    pub(super) hidden_m: f32,
+}
+
+/// Looks for hidden places.
+#[derive(Debug)]
+pub(super) struct Looker {
+    radius_m: f32,
     max_hidden: f32,
+    most_ns: u64,
+    hidden_m: f32,
+    held: Held,
     step: f32,
     fx: f32,
     fy: f32,
@@ -251,17 +312,20 @@ pub(super) struct Looker {
 }
 
 impl Looker {
-    pub(super) fn new(radius_m: f32, max_hidden: f32, step: u32, intrinsics: &Intrinsics) -> Self {
+    pub(super) fn new(limits: Limits, step: u32, intrinsics: &Intrinsics) -> Self {
+        let Limits { radius_m, max_hidden, max_hidden_s, hidden_m } = limits;
         let Intrinsics { fx, fy, cx, cy, .. } = *intrinsics;
         let [fx, fy, cx, cy] = [fx, fy, cx, cy].map(|value| value as f32);
-        Self { radius_m, max_hidden, step: step as f32, fx, fy, cx, cy }
+        let most_ns = (f64::from(max_hidden_s) * 1e9) as u64;
+        Self { radius_m, max_hidden, most_ns, hidden_m, held: Held::new(), step: step as f32, fx, fy, cx, cy }
     }
 
-    /// Fills `out` for one frame. The scene is placed for it.
+    /// Fills `out` for one frame, which was captured at `now_ns`. The scene is placed for it.
     pub(super) fn look(
-        &self,
+        &mut self,
         scene: &Scene,
         tcp: &Point3<f32>,
+        now_ns: u64,
         expected: Expected,
         samples: &mut impl Samples,
         out: &mut Places,
@@ -312,7 +376,9 @@ impl Looker {
                 }
                 looked += 1;
             }
-            (out.seen[row], out.before[row], out.within[row]) = (seen, before, within);
+            let [x, y, z]: [i32; 3] = std::array::from_fn(|axis| out.first[axis].saturating_add(index[axis]));
+            let long = self.held.note([x, y, z], seen, within, now_ns, self.most_ns);
+            (out.seen[row], out.before[row], out.within[row]) = (seen, before | long, within & !long);
             out.looked += looked;
         }
         out.allowed = (self.max_hidden * out.looked as f32) as u32;
@@ -339,30 +405,46 @@ impl Looker {
         }
         let (wide, high) = (PROBED * side_m * self.fx * scale, PROBED * side_m * self.fy * scale);
         let (mut all, mut seen, mut before, mut within, mut explained) = (0, 0, 0, 0, 0);
-        for dy in [-high, 0.0, high] {
-            for dx in [-wide, 0.0, wide] {
+        // Columns and rows of samples that end before everything, as bits.
+        let mut grid = [0u8; PROBES];
+        for (line, dy) in [-high, 0.0, high].into_iter().enumerate() {
+            for (place, dx) in [-wide, 0.0, wide].into_iter().enumerate() {
                 let (column, row) = (column + dx, row + dy);
                 if !(inside(column, left, right) && inside(row, top, bottom)) {
                     continue;
                 }
                 all += 1;
-                let (column, row) = (column as usize, row as usize);
-                match samples.depth_m(column, row) {
-                    None => {}
-                    Some(depth_m) if depth_m >= near_m => seen += 1,
-                    Some(depth_m) => match samples.end(column, row) {
-                        // Small and near the lens, it hides far more than itself.
-                        End::Within if depth_m * NEAR_LENS < at.z => before += 1,
-                        End::Before => before += 1,
-                        End::Within => within += 1,
-                        End::Explained => explained += 1,
-                        End::Unknown => {}
-                    },
+                match Self::probe(column as usize, row as usize, near_m, at.z, samples) {
+                    Probe::Seen => seen += 1,
+                    Probe::Before => {
+                        before += 1;
+                        grid[line] |= 1 << place;
+                    }
+                    Probe::Within => within += 1,
+                    Probe::Explained => explained += 1,
+                    Probe::Unknown => {}
                 }
             }
         }
-        // A third of a place is as much as a hand: seen in part, it hides nobody.
-        Some(if seen * 3 >= all {
+        // What hides somebody hides a column or a row of its samples, and is as wide as what must not
+        // hide. Otherwise a third of a place is as much as a hand: seen in part, it hides nobody.
+        let strip = before >= PROBES as u32 && before < 9 && {
+            let [a, b, c] = grid;
+            let upright = (0..PROBES).find(|place| a & b & c & 1 << place != 0);
+            let lying = (0..PROBES).find(|&line| grid[line] == 0b111);
+            let offset = |place: usize, by: f32| (place as f32 - 1.0) * by;
+            let width = |focal: f32| (self.hidden_m * focal * scale).ceil().max(1.0) as usize;
+            upright.is_some_and(|place| {
+                let from = [column + offset(place, wide), row];
+                self.is_wide(from, 0, width(self.fx), [left, top, right, bottom], near_m, at.z, samples)
+            }) || lying.is_some_and(|line| {
+                let from = [column, row + offset(line, high)];
+                self.is_wide(from, 1, width(self.fy), [left, top, right, bottom], near_m, at.z, samples)
+            })
+        };
+        Some(if strip {
+            View::Before
+        } else if seen * 3 >= all {
             View::Seen
         } else if before + within > seen + explained && before + within >= LEAST_PROBES {
             if before >= within { View::Before } else { View::Within }
@@ -370,6 +452,64 @@ impl Looker {
             View::Unknown
         })
     }
+
+    /// What one sample says of a place whose nearest side is `near_m` deep and whose middle is
+    /// `middle_m`.
+    fn probe(column: usize, row: usize, near_m: f32, middle_m: f32, samples: &mut impl Samples) -> Probe {
+        match samples.depth_m(column, row) {
+            None => Probe::Unknown,
+            Some(depth_m) if depth_m >= near_m => Probe::Seen,
+            Some(depth_m) => match samples.end(column, row) {
+                // Small and near the lens, it hides far more than itself.
+                End::Within if depth_m * NEAR_LENS < middle_m => Probe::Before,
+                End::Before => Probe::Before,
+                End::Within => Probe::Within,
+                End::Explained => Probe::Explained,
+                End::Unknown => Probe::Unknown,
+            },
+        }
+    }
+
+    /// Whether at least `width` samples along an axis of the picture (0: to the right, 1: down), the
+    /// one at `from` among them, end before a place.
+    #[allow(clippy::too_many_arguments, reason = "what a sample of a place is looked up by")]
+    fn is_wide(
+        &self,
+        from: [f32; 2],
+        axis: usize,
+        width: usize,
+        [left, top, right, bottom]: Expected,
+        near_m: f32,
+        middle_m: f32,
+        samples: &mut impl Samples,
+    ) -> bool {
+        let mut found = 1;
+        for by in [-1i64, 1] {
+            let mut at = from.map(|value| value as i64);
+            while found < width {
+                at[axis] += by;
+                let [column, row] = at.map(|value| usize::try_from(value).ok());
+                let (Some(column), Some(row)) = (column, row) else { break };
+                let inside = (left..right).contains(&column) && (top..bottom).contains(&row);
+                if !inside || Self::probe(column, row, near_m, middle_m, samples) != Probe::Before {
+                    break;
+                }
+                found += 1;
+            }
+        }
+        found >= width
+    }
+}
+
+/// What one sample says of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Probe {
+    Seen,
+    /// Ended before the monitored volume, or nearer to the lens than half the way.
+    Before,
+    Within,
+    Explained,
+    Unknown,
 }
 
 /// What a camera sees of a place in its picture.

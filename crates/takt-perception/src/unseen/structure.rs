@@ -12,12 +12,14 @@ use crate::occupancy::{Scene, Volume};
 
 use super::rays::{enter, through};
 
-/// Greatest factor that floors which are not level, fixtures that are not full and calibrations
-/// explain.
-const ACCEPTED: f32 = 1.6;
-/// Classes of factors: each is wider than the one before by this.
-const CLASS: f32 = 1.2;
-const CLASSES: usize = 24;
+/// Greatest factor that floors which are not level and calibrations explain, and one that fixtures
+/// which are seen through (glass, a fence) explain.
+const ACCEPTED: f32 = 1.28;
+const ACCEPTED_OF_FIXTURES: f32 = 1.6;
+/// Classes of factors: each is wider than the one before by this, so that one of them begins at what fixtures explain. As many together are one factor.
+const CLASS: f32 = 1.118_034;
+const CLASSES: usize = 48;
+const TOGETHER: usize = 3;
 /// Part of the samples that share a factor, and the fewest that say something, as a part of all
 /// samples and at least.
 const SHARE: f32 = 0.6;
@@ -50,11 +52,14 @@ impl Factors {
         }
     }
 
-    /// Whether most of them agree on a factor that cannot be.
-    fn agree(&self) -> bool {
+    /// The factor on which most of them agree, where it is one that cannot be: the lower end of its
+    /// class.
+    fn common(&self) -> Option<f32> {
         // A factor may lie at the edge of its class.
-        let most = self.counts.windows(2).map(|two| two[0] + two[1]).max().unwrap_or(0);
-        most as f32 >= SHARE * self.all as f32
+        let together = self.counts.windows(TOGETHER).map(|few| few.iter().sum::<u32>()).enumerate();
+        let (class, most) = together.max_by_key(|&(class, count)| (count, class))?;
+        let agree = self.all > 0 && most as f32 >= SHARE * self.all as f32;
+        agree.then(|| ACCEPTED * CLASS.powi(class as i32))
     }
 }
 
@@ -68,8 +73,12 @@ const ARM: usize = 2;
 /// its depth.
 pub(super) fn contradict(kinds: &[Factors; KINDS], samples: usize) -> bool {
     let least = LEAST.max((samples / LEAST_PART) as u32);
-    let mut seen = kinds.iter().filter(|factors| factors.all >= least).peekable();
-    seen.peek().is_some() && seen.all(Factors::agree)
+    let mut proved = false;
+    for (kind, factors) in kinds.iter().enumerate().filter(|(_, factors)| factors.all >= least) {
+        let Some(factor) = factors.common() else { return false };
+        proved |= kind != FIXTURE || factor >= 0.99 * ACCEPTED_OF_FIXTURES;
+    }
+    proved
 }
 
 /// Depth at which a line of sight meets known structure at the latest, metres, and the kind of it;
@@ -129,10 +138,10 @@ mod tests {
 
     #[test]
     fn one_factor_for_all_contradicts_and_a_wall_through_the_floor_does_not() {
-        for factor in [1.7f32, 2.0, 4.0, 10.0, 25.4, 1000.0] {
+        for factor in [1.3f32, 1.5, 1.7, 2.0, 2.54, 4.0, 10.0, 25.4, 1000.0] {
             assert!(alone(factors(floor().map(|m| (m, m * factor)))), "{factor}");
         }
-        for factor in [0.1f32, 0.5, 0.9, 1.0, 1.1, 1.5] {
+        for factor in [0.1f32, 0.5, 0.9, 1.0, 1.1, 1.2] {
             assert!(!alone(factors(floor().map(|m| (m, m * factor)))), "{factor}");
         }
         // A wall at 8 m where the floor should be seen from 2 m on.
@@ -152,5 +161,13 @@ mod tests {
         assert!(contradict(&[ten, through, ten], 2000));
         assert!(!contradict(&[ten, ten, fits], 2000));
         assert!(!contradict(&[Factors::NONE; KINDS], 2000));
+        // Through glass the wall behind it is seen; with a floor or an arm that says the same it is
+        // the scale.
+        let glass = factors(floor().map(|_| (4.0, 6.0)));
+        let scaled = factors(floor().map(|m| (m, 1.5 * m)));
+        assert!(!contradict(&[Factors::NONE, glass, Factors::NONE], 2000));
+        assert!(contradict(&[scaled, glass, Factors::NONE], 2000));
+        assert!(contradict(&[Factors::NONE, glass, scaled], 2000));
+        assert!(!contradict(&[fits, glass, scaled], 2000));
     }
 }

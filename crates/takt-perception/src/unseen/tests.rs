@@ -374,6 +374,27 @@ fn known_structure_that_ends_a_line_of_sight_hides_nothing_unexpected() {
 }
 
 #[test]
+fn a_box_or_a_capsule_that_the_camera_is_in_explains_nothing_before_its_lens() {
+    let mut config = config();
+    config.occupancy.volume.min_m.x = 1.5;
+    let mut frame = wall(1);
+    // A cloth over the picture, and a pole with its cables as the camera hangs in it.
+    put(&mut frame, [0, 0, 384, 288], 300);
+    let mut pole = config.clone();
+    let (min_m, max_m) = (Point3::new(-0.4, -0.5, 0.0), Point3::new(0.4, 0.5, 1.6));
+    pole.occupancy.static_boxes = vec![StaticBox { name: "pole".into(), min_m, max_m, without_depth: false }];
+    assert!(hidden(&pole, &frame).0 > 100);
+    let mut hand = config.clone();
+    hand.occupancy.robot = vec![Capsule {
+        frame: CapsuleFrame::Base,
+        from_m: Point3::new(0.0, 0.0, 1.0),
+        to_m: Point3::new(0.3, 0.0, 1.0),
+        radius_m: 0.4,
+    }];
+    assert!(hidden(&hand, &frame).0 > 100);
+}
+
+#[test]
 fn a_learned_background_explains_what_stands_there_and_nothing_nearer() {
     let folder = std::env::temp_dir().join(format!("takt-background-depth-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -400,6 +421,13 @@ fn a_learned_background_explains_what_stands_there_and_nothing_nearer() {
     let mut frame = wall(1);
     put(&mut frame, [0, 0, 384, 288], 700);
     assert!(hidden(&config, &frame).0 > 100);
+    // The board is gone, and something stands behind its place.
+    let mut frame = wall(1);
+    put(&mut frame, [100, 60, 260, 200], 1_300);
+    assert!(hidden(&config, &frame).0 > 50);
+    frame = wall(1);
+    assert_eq!(hidden(&config, &frame), (0, 0), "the board is gone");
+    put(&mut frame, [0, 0, 384, 288], 700);
     // A cloth is not learned.
     let mut learner = BackgroundLearner::new(&config, 0, &intrinsics()).unwrap();
     (0..LEAST_FRAMES).for_each(|_| learner.add(&(&frame).into(), &pose()).unwrap());

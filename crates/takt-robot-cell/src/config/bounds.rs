@@ -1,7 +1,7 @@
 //! Ranges of the cell's numbers. Beyond them a configuration switches the safety off or cannot be
 //! meant; each bound has its reason here.
 
-use takt_perception::{MountFrame, Volume};
+use takt_perception::{MountFrame, StaticBox, Volume};
 use takt_rt::config::{SettingError, all_within, within};
 
 use super::CellConfig;
@@ -18,6 +18,14 @@ const FARTHEST_ON_ARM_M: f64 = 2.0;
 /// Age beyond which an input counts as missing, milliseconds. In a second a person walks 1.6 m,
 /// more than any stop distance leaves.
 const OLDEST_MS: f64 = 1000.0;
+
+/// The robot's base stands on the floor or above it, metres: whoever is lower than the floor is not
+/// seen.
+const HIGHEST_FLOOR_M: f64 = 0.2;
+
+/// Height above the base in which every arm has its first link, metres. No fixture is there, and one
+/// that is configured there would hide everybody near the robot.
+const SHOULDER_M: f32 = 0.1;
 
 /// What 16-bit millimetres hold, metres.
 const FARTHEST_M: f64 = 65.6;
@@ -42,6 +50,14 @@ pub(super) fn validate(config: &CellConfig) -> Result<(), CellConfigError> {
         };
         for value in camera.mount.position_m {
             within("mount.position_m", value, -farthest_m, farthest_m).map_err(place)?;
+        }
+        let [.., height_m] = camera.mount.position_m;
+        let floor_m = f64::from(config.perception.occupancy.floor_m);
+        if camera.mount.frame == MountFrame::Base && height_m <= floor_m {
+            let accepted =
+                format!("accepted is a place above the floor, perception.occupancy.floor_m = {floor_m}");
+            let error = SettingError::value("mount.position_m, height", height_m, accepted);
+            return Err(place(error).into());
         }
         // A rotation vector has at most half a turn; a whole one is a matter of taste.
         for value in camera.mount.rotation_rad {
@@ -81,6 +97,25 @@ fn volume(config: &CellConfig) -> Result<(), SettingError> {
     if !(0..2).all(|axis| min_m[axis] <= 0.0 && max_m[axis] >= 0.0) {
         let keys = format!("perception.occupancy.volume from {min_m} to {max_m}");
         return Err(SettingError::conflict(keys, "it must hold x = 0, y = 0, where the robot stands"));
+    }
+    let floor_m = f64::from(config.perception.occupancy.floor_m);
+    if floor_m > HIGHEST_FLOOR_M {
+        let accepted = format!(
+            "accepted are heights up to {HIGHEST_FLOOR_M} above the robot's base, which stands on it"
+        );
+        return Err(SettingError::value("perception.occupancy.floor_m", floor_m, accepted));
+    }
+    let swallows = |fixture: &&StaticBox| {
+        let holds = |axis: usize, at_m: f32| fixture.min_m[axis] <= at_m && at_m <= fixture.max_m[axis];
+        holds(0, 0.0) && holds(1, 0.0) && holds(2, SHOULDER_M)
+    };
+    if let Some(fixture) = config.perception.occupancy.static_boxes.iter().find(swallows) {
+        let keys = format!(
+            "perception.occupancy.static_boxes, {:?} from {} to {}",
+            fixture.name, fixture.min_m, fixture.max_m
+        );
+        let expected = format!("it must not hold x = 0, y = 0, z = {SHOULDER_M}, where the robot itself is");
+        return Err(SettingError::conflict(keys, expected));
     }
     let size = |low: [f32; 3], high: [f32; 3]| -> f64 {
         (0..3).map(|axis| f64::from((high[axis] - low[axis]).max(0.0))).product()

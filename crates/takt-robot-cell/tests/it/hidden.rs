@@ -5,7 +5,7 @@
 use nalgebra::Point3;
 use takt_link_camera::Intrinsics;
 use takt_link_camera::synthetic::{Block, LensEvent, LensEventKind, PersonConfig, SceneConfig};
-use takt_perception::{FrameHealth, Mount, MountFrame};
+use takt_perception::{FrameHealth, Mount, MountFrame, StaticBox};
 use takt_robot_cell::config::CellConfig;
 use takt_robot_cell::ssm::{Decision, FaultKind};
 
@@ -232,6 +232,53 @@ fn somebody_in_the_volume_who_hides_most_of_it_stops() {
 }
 
 #[test]
+fn a_strip_that_hides_a_person_stops_wherever_it_hangs() {
+    // 0.06 m wide at 0.5 m before the lens: 0.35 m at the tool, as wide as somebody from the side.
+    for place in -4..=4 {
+        let at_m = [f64::from(place) * 0.02, 0.0];
+        for what in [
+            LensEventKind::Board { distance_m: 0.5, at_m, size_m: [0.06, 3.0] },
+            LensEventKind::Cloth { distance_m: 0.5, at_m: [at_m[1], at_m[0]], size_m: [3.0, 0.06] },
+        ] {
+            let mut cell = standing(&[3.5]);
+            lens(&mut cell, 0, what);
+            assert_eq!(fault_at_once(&cell), Some(FaultKind::Hidden), "{what:?}");
+        }
+    }
+    // A cable.
+    let mut cell = standing(&[3.5]);
+    lens(&mut cell, 0, LensEventKind::Board { distance_m: 1.2, at_m: [0.0, 0.0], size_m: [0.01, 3.0] });
+    moves(&cell);
+}
+
+#[test]
+fn something_within_the_volume_that_stays_stops_and_a_passer_by_does_not() {
+    // Far from the tool and from the lens: it slows nobody down and hides a few places.
+    let apart = |max_hidden_s: f32| {
+        let mut cell = standing(&[5.8]);
+        (cell.ssm.stop_below_m, cell.ssm.reduce_below_m) = (1.2, 1.5);
+        cell.perception.health.max_depth_mm = 20_000;
+        cell.perception.occupancy.volume.max_m.x = 3.4;
+        cell.perception.unseen.max_hidden_s = max_hidden_s;
+        cell
+    };
+    let mut cell = apart(0.5);
+    let post = Block::new(Point3::new(2.3, -0.2, -0.8), Point3::new(2.4, 0.05, 0.7));
+    scene(&mut cell, |scene| scene.blocks = vec![post]);
+    let (decisions, rig) = run(&cell, 12);
+    assert!(decisions.last().unwrap().speed_fraction > 0.99, "{:?} {:?}", decisions.last(), rig.seen());
+    assert!(rig.views[0].out.places.hidden_within() > 5, "{:?}", rig.views[0].out.places);
+    let (decisions, _) = run(&cell, 20);
+    assert_eq!(decisions.last().unwrap().fault.map(|fault| fault.kind), Some(FaultKind::Hidden));
+    // Somebody walks across.
+    let mut cell = apart(1.5);
+    scene(&mut cell, |scene| scene.people = vec![PersonConfig::walking(0, &[[2.2, 1.8], [2.2, -1.8]])]);
+    let (decisions, _) = run(&cell, 75);
+    let faults: Vec<_> = decisions.iter().filter_map(|decision| decision.fault).collect();
+    assert!(faults.iter().all(|fault| fault.kind != FaultKind::Hidden), "{faults:?}");
+}
+
+#[test]
 fn a_robot_whose_numbers_cannot_be_does_not_move() {
     type Change = fn(&mut takt_link_rtde::RobotState);
     let cases: [(Change, FaultKind); 8] = [
@@ -251,5 +298,34 @@ fn a_robot_whose_numbers_cannot_be_does_not_move() {
         change(&mut rig.robot);
         let decision = rig.step();
         assert_eq!((decision.stop, decision.fault.map(|fault| fault.kind)), (true, Some(kind)));
+    }
+}
+
+#[test]
+fn a_floor_above_the_base_a_camera_below_it_and_a_fixture_in_the_robot_are_refused() {
+    type Change = fn(&mut CellConfig);
+    let fixture = |low: [f32; 3], high: [f32; 3]| StaticBox {
+        name: "table".into(),
+        min_m: low.into(),
+        max_m: high.into(),
+        without_depth: false,
+    };
+    let mut cell = standing(&[3.5]);
+    cell.perception.occupancy.static_boxes = vec![fixture([-0.6, -0.6, -0.8], [0.6, 0.6, 0.02])];
+    cell.validate().unwrap();
+    cell.perception.occupancy.static_boxes = vec![fixture([-1.4, -1.4, -0.8], [1.4, 1.4, 1.4])];
+    let error = cell.validate().unwrap_err().to_string();
+    assert!(error.contains("static_boxes, \"table\"") && error.contains("robot itself"), "{error}");
+    let cases: [(Change, &str); 4] = [
+        (|cell| cell.perception.occupancy.floor_m = 0.5, "occupancy.floor_m"),
+        (|cell| cell.perception.occupancy.floor_m = 0.95, "occupancy.floor_m"),
+        (|cell| cell.cameras[0].mount.position_m[2] = -0.9, "mount.position_m, height"),
+        (|cell| cell.cameras[0].mount.position_m[2] = -50.0, "mount.position_m, height"),
+    ];
+    for (change, key) in cases {
+        let mut cell = standing(&[3.5]);
+        change(&mut cell);
+        let error = cell.validate().unwrap_err().to_string();
+        assert!(error.contains(key), "{error}");
     }
 }

@@ -91,17 +91,89 @@ impl<F: Fn(usize, usize) -> (Option<f32>, End)> Samples for Picture<F> {
     }
 }
 
+fn limits(max_hidden_s: f32) -> Limits {
+    Limits { radius_m: 1.0, max_hidden: 0.3, max_hidden_s, hidden_m: 0.08 }
+}
+
+#[test]
+fn a_strip_as_wide_as_a_hand_hides_and_a_cable_does_not() {
+    let config = crate::config::OccupancyConfig::default();
+    let intrinsics = crate::testing::intrinsics();
+    let mut scene = Scene::new(&config, &intrinsics, 150, 10_000);
+    scene.place(&crate::testing::pose());
+    let mut looker = Looker::new(limits(3.0), 4, &intrinsics);
+    let tcp = Point3::new(3.0, 0.0, 1.0);
+    let mut hidden = |low: usize, width: usize, upright: bool| {
+        let strip = move |column: usize, row: usize| {
+            let at = if upright { column } else { row };
+            (Some(if (low..low + width).contains(&at) { 0.5 } else { 8.0 }), End::Before)
+        };
+        let mut out = Places::default();
+        looker.look(&scene, &tcp, 7, [0, 0, 96, 72], &mut Picture(strip), &mut out);
+        out.hidden_before()
+    };
+    // A place is 0.13 m wide; at 2.9 m, in the middle of what is near the tool, 0.16 m are 4 samples.
+    for low in 30..50 {
+        assert!(hidden(low, 4, true) > 0, "upright at {low}");
+        assert!(hidden(low, 1, true) == 0, "a cable at {low}");
+    }
+    for low in 22..42 {
+        assert!(hidden(low, 4, false) > 0, "lying at {low}");
+        assert!(hidden(low, 1, false) == 0, "a cable at {low}");
+    }
+}
+
+#[test]
+fn what_something_within_the_volume_hides_for_long_counts_and_what_it_hides_in_passing_does_not() {
+    let config = crate::config::OccupancyConfig::default();
+    let intrinsics = crate::testing::intrinsics();
+    let mut scene = Scene::new(&config, &intrinsics, 150, 10_000);
+    scene.place(&crate::testing::pose());
+    let mut looker = Looker::new(limits(2.0), 4, &intrinsics);
+    let mut look = |at_ms: u64, hides: bool, x_m: f32| {
+        let depth = move |column: usize, _: usize| {
+            (Some(if hides && (40..52).contains(&column) { 2.05 } else { 8.0 }), End::Within)
+        };
+        let mut out = Places::default();
+        let tcp = Point3::new(x_m, 0.0, 1.0);
+        looker.look(&scene, &tcp, at_ms * 1_000_000, [0, 0, 96, 72], &mut Picture(depth), &mut out);
+        (out.hidden_before(), out.hidden_within())
+    };
+    // Somebody who passes again and again, each time for less than two seconds.
+    for round in 0..4 {
+        for at in [0, 500, 1900] {
+            let (before, within) = look(round * 3000 + at, true, 3.0);
+            assert!(before == 0 && within > 20, "{round} {at}: {before} {within}");
+        }
+        assert_eq!(look(round * 3000 + 2000, false, 3.0), (0, 0));
+    }
+    // Something that stays.
+    assert_eq!(look(20_000, true, 3.0).0, 0);
+    assert_eq!(look(21_999, true, 3.0).0, 0);
+    let (before, within) = look(22_000, true, 3.0);
+    assert!(before > 20 && within == 0, "{before} {within}");
+    // The tool goes away and comes back, and nobody looked at the places meanwhile.
+    look(22_100, true, 4.9);
+    assert!(look(22_200, true, 3.0).0 > 20);
+    // A stamp of the future keeps nothing free, and one of the past makes nothing old.
+    assert_eq!(look(23_000, false, 3.0), (0, 0));
+    assert_eq!(look(9_000_000, true, 3.0).0, 0);
+    assert_eq!(look(24_000, true, 3.0).0, 0);
+    assert!(look(26_000, true, 3.0).0 > 20);
+}
+
 #[test]
 fn hidden_places_are_those_whose_samples_end_before_them() {
     let config = crate::config::OccupancyConfig::default();
     let intrinsics = crate::testing::intrinsics();
     let mut scene = Scene::new(&config, &intrinsics, 150, 10_000);
     scene.place(&crate::testing::pose());
-    let looker = Looker::new(1.0, 0.3, 4, &intrinsics);
+    let mut looker = Looker::new(limits(3.0), 4, &intrinsics);
+    let looker = &mut looker;
     let tcp = Point3::new(3.0, 0.0, 1.0);
-    let look = |picture: &dyn Fn(usize, usize) -> (Option<f32>, End)| {
+    let mut look = |picture: &dyn Fn(usize, usize) -> (Option<f32>, End)| {
         let mut out = Places::default();
-        looker.look(&scene, &tcp, [0, 0, 96, 72], &mut Picture(picture), &mut out);
+        looker.look(&scene, &tcp, 7, [0, 0, 96, 72], &mut Picture(picture), &mut out);
         out
     };
     let clear = look(&|_, _| (Some(8.0), End::Before));
@@ -125,7 +197,8 @@ fn hidden_places_are_those_whose_samples_end_before_them() {
     // A zone outside of the volume, or behind the camera, has no places.
     let mut out = clear;
     for tcp in [Point3::new(9.0, 0.0, 1.0), Point3::new(-3.0, 0.0, 1.0), Point3::new(f32::NAN, 0.0, 0.0)] {
-        looker.look(&scene, &tcp, [0, 0, 96, 72], &mut Picture(|_, _| (Some(0.5), End::Before)), &mut out);
+        let covered = &mut Picture(|_, _| (Some(0.5), End::Before));
+        looker.look(&scene, &tcp, 7, [0, 0, 96, 72], covered, &mut out);
         assert_eq!((out.looked(), out.hidden_before()), (0, 0), "{tcp}");
     }
 }
