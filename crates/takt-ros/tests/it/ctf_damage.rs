@@ -114,7 +114,7 @@ fn losses_stand_where_they_happened() {
         // Packets 5 and 6 were overwritten.
         packet(7, 12, 4000),
     ];
-    write(scratch.path(), &metadata(Header::Large), &[("c_3", file.concat())]);
+    write(scratch.path(), &metadata(Header::Large), &[("c_0", file.concat())]);
     let (starts, losses) = starts(&read(scratch.path()).0);
     assert_eq!(starts, [(1005, 0), (2005, 1), (3005, 2), (3505, 3), (3605, 4), (4005, 7)]);
     assert_eq!(losses, [(1000, 2), (3000, 7), (3600, 3), (4000, 0)]);
@@ -425,12 +425,12 @@ fn switches_of_the_kernel_give_cpu_time() {
     for (at, from, to) in [(1000, 0, 7), (1100, 7, 8), (1150, 8, 7), (1300, 7, 0)] {
         kernel.stamp(0, at).i32(from).u64(0).i32(to);
     }
-    write(&scratch.path().join("kernel"), &kernel_metadata(), &[("k_1", kernel.bytes(4096))]);
+    write(&scratch.path().join("kernel"), &kernel_metadata(), &[("k_0", kernel.bytes(4096))]);
     let mut user = Packet::new(Header::Large, 1, 900);
     for at in [900, 1010, 1090, 1160, 1290] {
         user.callback_start(at, 7, 1);
     }
-    write(&scratch.path().join("ust"), &metadata(Header::Large), &[("c_1", user.bytes(4096))]);
+    write(&scratch.path().join("ust"), &metadata(Header::Large), &[("c_0", user.bytes(4096))]);
     let (events, recording) = read(scratch.path());
     let used: Vec<_> = events
         .iter()
