@@ -91,7 +91,11 @@ impl Manager {
                 threads: servers.iter().flat_map(threads).collect(),
                 unobserved: unobserved(model, on_path),
                 undelivered: undelivered(present, on_path),
-                delayed: delayed(model, on_path),
+                delayed: match self.goals.options.policy {
+                    Policy::Takt => delayed(model, on_path),
+                    // Its bounds leave delivery out, however long that takes (VII.A.c).
+                    Policy::RosLlama => Vec::new(),
+                },
                 receivers: receivers(present, model, on_path),
                 starting: starting(present, model, &servers),
                 processes: processes(present, model, &servers),
