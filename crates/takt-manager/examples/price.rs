@@ -65,7 +65,7 @@ fn record(path: &Path, seconds: u64, command: &[&str]) -> Result<(), Failure> {
             launched = Some(Launched::start(command, &session)?);
         }
         None => {
-            let system = System::turtlebot();
+            let system = System::turtlebot().fitted(std::thread::available_parallelism()?.get()).0;
             let environment = session.environment(std::env::var_os("LD_PRELOAD"));
             let environment = environment.into_iter().map(|(name, value)| (name.into(), value)).collect();
             let program = rclcpp::find()?.program(&system, session.directory())?;

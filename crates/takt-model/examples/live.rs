@@ -25,7 +25,7 @@ const CHAINS: [(&str, &[&str], u64); 7] = [
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let system = System::turtlebot();
+    let system = System::turtlebot().fitted(std::thread::available_parallelism()?.get()).0;
     if let [flag, directory, node] = &arguments[..]
         && flag == "--node"
     {

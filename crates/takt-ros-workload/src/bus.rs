@@ -22,7 +22,7 @@ use takt_rt::clock::monotonic_ns;
 pub struct Message {
     /// Index of the topic in [`System::topics`].
     pub topic: u32,
-    /// Number of the message, for each publisher from 0.
+    /// Which activation sent it ([`crate::stamps::ActivationId::packed`]).
     pub sequence: u64,
     /// The publisher's time stamp.
     pub source_ns: i64,

@@ -11,8 +11,8 @@ pub trait Served {
     /// Waits until something is there or the time has come, and says which subscriptions have a
     /// message.
     fn wait(&mut self, until_ns: u64, ready: &mut Vec<bool>);
-    /// Runs a timer's callback.
-    fn timer(&mut self, index: usize);
+    /// Runs a timer's callback for a release.
+    fn timer(&mut self, index: usize, release_ns: u64);
     /// Takes a message of a subscription and runs its callback.
     fn subscription(&mut self, index: usize);
 }
@@ -35,25 +35,27 @@ impl Timer {
         Self { next_ns: made_ns + periods * period_ns, period_ns }
     }
 
-    /// Whether it is due; then it moves on: by one period, or to the first release after now when
-    /// it has fallen behind by more than one (as `rcl_timer_call` does).
-    pub fn call(&mut self, now_ns: u64) -> bool {
+    /// The release that is due, if any; then it moves on: by one period, or to the first release
+    /// after now when it has fallen behind by more than one (as `rcl_timer_call` does).
+    pub fn call(&mut self, now_ns: u64) -> Option<u64> {
         if now_ns < self.next_ns {
-            return false;
+            return None;
         }
+        let release_ns = self.next_ns;
         self.next_ns += self.period_ns;
         if self.next_ns < now_ns {
             let behind = (now_ns - self.next_ns).div_ceil(self.period_ns.max(1));
             self.next_ns += behind * self.period_ns;
         }
-        true
+        Some(release_ns)
     }
 }
 
 /// What to run next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
-    Timer(usize),
+    /// And its release.
+    Timer(usize, u64),
     Subscription(usize),
 }
 
@@ -77,7 +79,7 @@ impl Executor {
         while monotonic_ns() < end_ns {
             trace().rclcpp_executor_get_next_ready();
             match self.next(monotonic_ns()) {
-                Some(Next::Timer(index)) => served.timer(index),
+                Some(Next::Timer(index, release_ns)) => served.timer(index, release_ns),
                 Some(Next::Subscription(index)) => served.subscription(index),
                 None => {
                     let due_ns = self.timers.iter().map(|timer| timer.next_ns).min().unwrap_or(u64::MAX);
@@ -92,8 +94,11 @@ impl Executor {
     }
 
     fn next(&mut self, now_ns: u64) -> Option<Next> {
-        if let Some(index) = self.timers.iter_mut().position(|timer| timer.call(now_ns)) {
-            return Some(Next::Timer(index));
+        let mut timers = self.timers.iter_mut().enumerate();
+        if let Some((index, release_ns)) =
+            timers.find_map(|(index, timer)| Some((index, timer.call(now_ns)?)))
+        {
+            return Some(Next::Timer(index, release_ns));
         }
         let index = self.ready.iter().position(|ready| *ready)?;
         if let Some(ready) = self.ready.get_mut(index) {
@@ -110,12 +115,12 @@ mod tests {
     #[test]
     fn a_timer_that_fell_behind_skips_and_keeps_its_grid() {
         let mut timer = Timer { next_ns: 100, period_ns: 10 };
-        assert!(!timer.call(99));
-        assert!(timer.call(100));
+        assert_eq!(timer.call(99), None);
+        assert_eq!(timer.call(100), Some(100));
         assert_eq!(timer.next_ns, 110);
-        assert!(timer.call(145));
+        assert_eq!(timer.call(145), Some(110));
         assert_eq!(timer.next_ns, 150, "120 to 140 are skipped");
-        assert!(timer.call(150), "a release at this very moment is due");
+        assert_eq!(timer.call(150), Some(150), "a release at this very moment is due");
     }
 
     #[test]
@@ -131,8 +136,8 @@ mod tests {
             Executor::new(vec![Timer { next_ns: 50, period_ns: 100 }, Timer { next_ns: 10, period_ns: 100 }]);
         executor.ready = vec![true, false, true];
         assert_eq!(executor.next(0), Some(Next::Subscription(0)));
-        assert_eq!(executor.next(60), Some(Next::Timer(0)), "registered first");
-        assert_eq!(executor.next(60), Some(Next::Timer(1)));
+        assert_eq!(executor.next(60), Some(Next::Timer(0, 50)), "registered first");
+        assert_eq!(executor.next(60), Some(Next::Timer(1, 10)));
         assert_eq!(executor.next(60), Some(Next::Subscription(2)));
         assert_eq!(executor.next(60), None, "whatever came since is seen at the next polling point");
     }

@@ -7,6 +7,8 @@
 //! DDS implementations have one ([`bus`]), and every step calls the same exported `ros_trace_*`
 //! functions as `rclcpp`, `rcl` and `rmw` do ([`tracepoints`]).
 //!
+//! Every node writes down its activations ([`stamps`]), from which latencies are read after a run.
+//!
 //! Costs are CPU time, burnt to the microsecond by the thread's own clock: a preempted callback
 //! takes longer, never less.
 
@@ -16,9 +18,11 @@ pub mod executor;
 pub mod launch;
 pub mod node;
 pub mod rclcpp;
+pub mod stamps;
 pub mod system;
 pub mod tracepoints;
 
 pub use launch::{Program, Running, serve};
 pub use node::{Losses, Window, run};
-pub use system::{Cost, NodeSpec, Problem, SourceSpec, SubscriptionSpec, System, TimerSpec};
+pub use stamps::{Completion, Instances, StampError, Stamped};
+pub use system::{Activity, Cost, NodeSpec, Problem, SourceSpec, SubscriptionSpec, System, TimerSpec};

@@ -10,7 +10,8 @@ use takt_rt::random::SplitMix64;
 use crate::burn::burn_ns;
 use crate::bus::{Bus, Message};
 use crate::executor::{Executor, Served, Timer};
-use crate::system::{Cost, NodeSpec, SourceSpec, System, random};
+use crate::stamps::{ActivationId, Run, Stamper, Stamps};
+use crate::system::{Cost, NodeSpec, SourceSpec, System, period_ns, random};
 use crate::tracepoints::{Handle, trace};
 use takt_rt::clock::{self, monotonic_ns, sleep_until};
 
@@ -47,12 +48,18 @@ pub enum Failure {
     /// Its socket or a thread could not be made.
     #[error("node {node} cannot join the bus at {place}: {source}")]
     Bus { node: String, place: String, source: io::Error },
+    /// Its stamps cannot be written.
+    #[error("node {node} cannot write its stamps to {place}: {source}")]
+    Stamps { node: String, place: String, source: io::Error },
 }
 
 /// A node whose objects are announced and whose socket is there: it waits for the start.
 pub struct Node {
     spec: NodeSpec,
     seed: u64,
+    /// The number of its first activity.
+    first: u16,
+    stamps: Stamps,
     bus: Bus,
     publishers: BTreeMap<String, Publisher>,
     timers: Vec<TimerObjects>,
@@ -99,11 +106,13 @@ pub struct Losses {
     pub dropped: u64,
     /// Messages overwritten in this node's full histories.
     pub overwritten: u64,
+    /// Activations that it could not write down.
+    pub unwritten: u64,
 }
 
 impl std::fmt::Display for Losses {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "dropped {} overwritten {}", self.dropped, self.overwritten)
+        write!(f, "dropped {} overwritten {} unwritten {}", self.dropped, self.overwritten, self.unwritten)
     }
 }
 
@@ -111,8 +120,13 @@ impl Losses {
     /// Reads what [`Losses`] prints.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let (dropped, overwritten) = text.strip_prefix("dropped ")?.split_once(" overwritten ")?;
-        Some(Self { dropped: dropped.parse().ok()?, overwritten: overwritten.parse().ok()? })
+        let (dropped, rest) = text.strip_prefix("dropped ")?.split_once(" overwritten ")?;
+        let (overwritten, unwritten) = rest.split_once(" unwritten ")?;
+        Some(Self {
+            dropped: dropped.parse().ok()?,
+            overwritten: overwritten.parse().ok()?,
+            unwritten: unwritten.parse().ok()?,
+        })
     }
 }
 
@@ -123,6 +137,11 @@ impl Node {
             has: system.node.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(", "),
         })?;
         let bus = Bus::open(system, name, directory).map_err(|source| Failure::Bus {
+            node: name.to_owned(),
+            place: directory.display().to_string(),
+            source,
+        })?;
+        let stamps = Stamps::create(system, name, directory).map_err(|source| Failure::Stamps {
             node: name.to_owned(),
             place: directory.display().to_string(),
             source,
@@ -178,18 +197,22 @@ impl Node {
                 SubscriptionObjects { rcl, rmw, callback }
             })
             .collect();
-        Ok(Self { spec, seed: system.seed, bus, publishers, timers, subscriptions })
+        let first = system.first_activity(name);
+        Ok(Self { spec, seed: system.seed, first, stamps, bus, publishers, timers, subscriptions })
     }
 
     fn serve(self, window: Window) -> Losses {
-        let sources: Vec<_> = (self.spec.source.iter())
-            .filter_map(|source| {
+        let numbers = self.first + (self.spec.timer.len() + self.spec.subscription.len()) as u16;
+        let sources: Vec<_> = (self.spec.source.iter().zip(numbers..))
+            .filter_map(|(source, number)| {
                 let publishers = self.publishers_of(&source.publishes);
                 let mut loop_ = SourceLoop {
+                    number,
                     spec: source.clone(),
                     random: random(self.seed, &source.name),
                     publishers,
                     bus: self.bus.clone(),
+                    stamper: self.stamps.stamper(),
                 };
                 // The kernel keeps 15 bytes of a name.
                 let name: String = source.name.chars().take(15).collect();
@@ -206,17 +229,20 @@ impl Node {
                 })
                 .collect();
             sleep_until(window.start_ns);
+            let mut numbers = self.first..;
+            let mut number = || numbers.next().unwrap_or(u16::MAX);
             let mut work = Work {
                 timers: self
                     .spec
                     .timer
                     .iter()
-                    .map(|timer| self.activity(&timer.name, &timer.cost, &timer.publishes))
+                    .map(|timer| self.activity(number(), &timer.name, &timer.cost, &timer.publishes))
                     .collect(),
                 subscriptions: (self.spec.subscription.iter())
-                    .map(|it| self.activity(&it.name, &it.cost, &it.publishes))
+                    .map(|it| self.activity(number(), &it.name, &it.cost, &it.publishes))
                     .collect(),
                 received: vec![false; self.spec.subscription.len()],
+                stamper: self.stamps.stamper(),
                 node: &self,
                 window,
             };
@@ -227,22 +253,23 @@ impl Node {
             let _ = source.join();
         }
         let (dropped, overwritten) = self.bus.losses();
-        Losses { dropped, overwritten }
+        Losses { dropped, overwritten, unwritten: self.stamps.unwritten() }
     }
 
     fn publishers_of(&self, topics: &[String]) -> Vec<Publisher> {
         topics.iter().filter_map(|topic| self.publishers.get(topic).copied()).collect()
     }
 
-    fn activity(&self, name: &str, cost: &Cost, publishes: &[String]) -> Activity {
+    fn activity(&self, number: u16, name: &str, cost: &Cost, publishes: &[String]) -> Activity {
         let label = format!("{}/{name}", self.spec.name);
         let publishers = self.publishers_of(publishes);
-        Activity { cost: cost.clone(), random: random(self.seed, &label), index: 0, publishers }
+        Activity { number, cost: cost.clone(), random: random(self.seed, &label), index: 0, publishers }
     }
 }
 
 /// What a callback does: compute, then publish.
 struct Activity {
+    number: u16,
     cost: Cost,
     random: SplitMix64,
     index: u64,
@@ -250,10 +277,19 @@ struct Activity {
 }
 
 impl Activity {
-    fn compute(&mut self, window: &Window) {
+    /// Computes; returns the activation, which has begun.
+    fn compute(&mut self, window: &Window) -> Run {
+        let start_ns = monotonic_ns();
         let random = self.random.unit();
-        burn_ns(self.cost.ns(window.phase(monotonic_ns()), self.index, random));
+        burn_ns(self.cost.ns(window.phase(start_ns), self.index, random));
+        let index = self.index;
         self.index += 1;
+        Run { index, release_ns: None, start_ns, end_ns: start_ns, input: None, sent_ns: None }
+    }
+
+    /// Sends its messages; returns when the first left.
+    fn publish(&self, bus: &Bus, index: u64) -> Option<u64> {
+        publish(bus, &self.publishers, ActivationId { activity: self.number, index })
     }
 }
 
@@ -263,6 +299,7 @@ struct Work<'a> {
     subscriptions: Vec<Activity>,
     /// Which subscriptions have had a message since a filter last let something through.
     received: Vec<bool>,
+    stamper: Stamper,
     window: Window,
 }
 
@@ -271,16 +308,19 @@ impl Served for Work<'_> {
         self.node.bus.wait(until_ns, ready);
     }
 
-    fn timer(&mut self, index: usize) {
+    fn timer(&mut self, index: usize, release_ns: u64) {
         let (Some(objects), Some(activity)) = (self.node.timers.get(index), self.timers.get_mut(index))
         else {
             return;
         };
         trace().rclcpp_executor_execute(objects.timer.pointer());
         trace().callback_start(objects.callback.pointer(), false);
-        activity.compute(&self.window);
-        publish(&self.node.bus, &activity.publishers, activity.index);
+        let run = activity.compute(&self.window);
+        let sent_ns = activity.publish(&self.node.bus, run.index);
+        let end_ns = monotonic_ns();
         trace().callback_end(objects.callback.pointer());
+        let run = Run { release_ns: Some(release_ns), sent_ns, end_ns, ..run };
+        self.stamper.write(activity.number, &run);
     }
 
     fn subscription(&mut self, index: usize) {
@@ -293,7 +333,7 @@ impl Served for Work<'_> {
         trace().rcl_take(place.pointer());
         trace().rclcpp_take(place.pointer());
         trace().callback_start(objects.callback.pointer(), false);
-        activity.compute(&self.window);
+        let run = activity.compute(&self.window);
         if let Some(received) = self.received.get_mut(index) {
             *received = true;
         }
@@ -305,18 +345,21 @@ impl Served for Work<'_> {
             Some(None) => false,
             None => true,
         };
-        if passes {
-            publish(&self.node.bus, &activity.publishers, activity.index);
-        }
+        let sent_ns = if passes { activity.publish(&self.node.bus, run.index) } else { None };
+        let end_ns = monotonic_ns();
         trace().callback_end(objects.callback.pointer());
+        let input = Some(ActivationId::unpacked(message.sequence));
+        self.stamper.write(activity.number, &Run { input, sent_ns, end_ns, ..run });
     }
 }
 
 struct SourceLoop {
+    number: u16,
     spec: SourceSpec,
     random: SplitMix64,
     publishers: Vec<Publisher>,
     bus: Bus,
+    stamper: Stamper,
 }
 
 impl SourceLoop {
@@ -325,24 +368,34 @@ impl SourceLoop {
         let mut index = 0;
         let mut timer = Timer { next_ns: window.start_ns, period_ns };
         while timer.next_ns < window.end_ns {
-            sleep_until(timer.next_ns);
-            timer.call(monotonic_ns());
-            burn_ns(self.spec.cost.ns(window.phase(monotonic_ns()), index, self.random.unit()));
+            let release_ns = timer.next_ns;
+            sleep_until(release_ns);
+            let start_ns = monotonic_ns();
+            timer.call(start_ns);
+            burn_ns(self.spec.cost.ns(window.phase(start_ns), index, self.random.unit()));
+            let id = ActivationId { activity: self.number, index };
+            let whole = !self.spec.is_incomplete(index);
+            let sent_ns = if whole { publish(&self.bus, &self.publishers, id) } else { None };
+            let end_ns = monotonic_ns();
+            let run = Run { index, release_ns: Some(release_ns), start_ns, end_ns, input: None, sent_ns };
+            self.stamper.write(self.number, &run);
             index += 1;
-            publish(&self.bus, &self.publishers, index);
         }
     }
 }
 
-fn publish(bus: &Bus, publishers: &[Publisher], sequence: u64) {
+/// Sends a message to each; returns when the first left.
+fn publish(bus: &Bus, publishers: &[Publisher], id: ActivationId) -> Option<u64> {
+    let sent_ns = (!publishers.is_empty()).then(monotonic_ns);
     for publisher in publishers {
-        let message = Message { topic: publisher.topic, sequence, source_ns: realtime_ns() };
+        let message = Message { topic: publisher.topic, sequence: id.packed(), source_ns: realtime_ns() };
         let place = Handle::of(&message);
         trace().rclcpp_publish(publisher.rcl.pointer(), place.pointer());
         trace().rcl_publish(publisher.rcl.pointer(), place.pointer());
         trace().rmw_publish(publisher.rmw.pointer(), place.pointer(), message.source_ns);
         bus.publish(message);
     }
+    sent_ns
 }
 
 /// Source time stamps are wall-clock times, as the middlewares' are.
@@ -355,11 +408,6 @@ fn text(text: &str) -> CString {
     CString::new(text).unwrap_or_default()
 }
 
-fn period_ns(period_ms: f64) -> u64 {
-    // Validation bounds it to an hour.
-    (period_ms * 1e6) as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -369,9 +417,10 @@ mod tests {
         let window = Window { start_ns: 0, phases_ns: 100, end_ns: 400, phases: 3 };
         let at = [0, 100, 199, 200, 300, 399, 400, 10_000].map(|at_ns| window.phase(at_ns));
         assert_eq!(at, [0, 0, 0, 1, 2, 2, 2, 2]);
-        let losses = Losses { dropped: 3, overwritten: 4 };
+        let losses = Losses { dropped: 3, overwritten: 4, unwritten: 5 };
         assert_eq!(Losses::parse(&losses.to_string()), Some(losses));
         assert_eq!(Losses::parse("dropped 3"), None);
+        assert_eq!(Losses::parse("dropped 3 overwritten 4"), None);
         assert_eq!(Window { start_ns: 5, phases_ns: 5, end_ns: 5, phases: 0 }.phase(5), 0);
     }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 use crate::launch::Program;
-use crate::system::{Cost, NodeSpec, System};
+use crate::system::{Cost, NodeSpec, System, period_ns};
 
 /// Where a package's programs are below its prefix.
 const PROGRAM: &str = "lib/takt_bench/takt_bench_node";
@@ -85,7 +85,9 @@ impl Nodes {
 
 /// What a node does, in the form that `takt_bench/plan.hpp` describes.
 fn plan(system: &System, node: &NodeSpec) -> String {
-    let mut text = format!("takt-bench\t1\nseed\t{}\n", system.seed);
+    let mut text = format!("takt-bench\t2\nseed\t{}\n", system.seed);
+    let mut number = system.first_activity(&node.name)..;
+    let mut number = || number.next().unwrap_or(u16::MAX);
     let targets = |topics: &[String]| match topics {
         [] => "-".to_owned(),
         topics => {
@@ -96,18 +98,21 @@ fn plan(system: &System, node: &NodeSpec) -> String {
     for timer in &node.timer {
         let (name, period, targets) =
             (field(&timer.name), period_ns(timer.period_ms), targets(&timer.publishes));
-        let _ = writeln!(text, "timer\t{name}\t{period}\t{}\t{targets}", cost(&timer.cost));
+        let (number, cost) = (number(), cost(&timer.cost));
+        let _ = writeln!(text, "timer\t{number}\t{name}\t{period}\t{cost}\t{targets}");
     }
     for it in &node.subscription {
         let (name, needs) = (field(&it.name), it.needs.as_deref().unwrap_or("-"));
-        let (cost, targets) = (cost(&it.cost), targets(&it.publishes));
+        let (number, cost, targets) = (number(), cost(&it.cost), targets(&it.publishes));
+        let (topic, depth) = (&it.topic, it.depth);
         let _ =
-            writeln!(text, "subscription\t{name}\t{}\t{}\t{needs}\t{cost}\t{targets}", it.topic, it.depth);
+            writeln!(text, "subscription\t{number}\t{name}\t{topic}\t{depth}\t{needs}\t{cost}\t{targets}");
     }
     for source in &node.source {
         let (name, period, targets) =
             (field(&source.name), period_ns(source.period_ms), targets(&source.publishes));
-        let _ = writeln!(text, "source\t{name}\t{period}\t{}\t{targets}", cost(&source.cost));
+        let (number, cost, incomplete) = (number(), cost(&source.cost), source.incomplete_every);
+        let _ = writeln!(text, "source\t{number}\t{name}\t{period}\t{cost}\t{targets}\t{incomplete}");
     }
     text
 }
@@ -125,11 +130,6 @@ fn subscriptions(system: &System, topic: &str) -> usize {
 /// A name that TOML let pass, without what separates fields and lines.
 fn field(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-fn period_ns(period_ms: f64) -> u64 {
-    // Validation bounds it to an hour.
-    (period_ms * 1e6) as u64
 }
 
 #[cfg(test)]
@@ -179,10 +179,12 @@ mod tests {
         }
         let amcl = fs::read_to_string(folder.path().join("amcl.plan")).unwrap();
         assert!(
-            amcl.contains("subscription\ton_scan\t/scan\t10\t/tf\t0.2\t0\t1\t2\t/amcl/filtered:1\n"),
+            amcl.contains("subscription\t7\ton_scan\t/scan\t10\t/tf\t0.2\t0\t1\t4\t/amcl/filtered:1\n"),
             "{amcl}"
         );
         let base = fs::read_to_string(folder.path().join("turtlebot_driver.plan")).unwrap();
-        assert!(base.contains("timer\todometry\t50000000\t0.2\t0\t1\t1.5\t/odom:1,/tf:1\n"), "{base}");
+        assert!(base.contains("timer\t1\todometry\t50000000\t0.2\t0\t1\t3\t/odom:1,/tf:1\n"), "{base}");
+        let laser = fs::read_to_string(folder.path().join("laser_driver.plan")).unwrap();
+        assert!(laser.contains("source\t3\tlaser-reader\t") && laser.ends_with("\t140\n"), "{laser}");
     }
 }

@@ -23,6 +23,7 @@
 #include "rclcpp/rclcpp.hpp"
 #include "std_msgs/msg/u_int64.hpp"
 #include "takt_bench/plan.hpp"
+#include "takt_bench/stamps.hpp"
 
 namespace
 {
@@ -32,15 +33,11 @@ using Publisher = rclcpp::Publisher<Message>::SharedPtr;
 using takt_bench::Cost;
 using takt_bench::Plan;
 using takt_bench::Random;
+using takt_bench::Run;
+using takt_bench::Stamps;
 using takt_bench::Target;
 using takt_bench::Window;
-
-std::uint64_t clock_ns(clockid_t clock)
-{
-  timespec now{};
-  clock_gettime(clock, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1000000000u + static_cast<std::uint64_t>(now.tv_nsec);
-}
+using takt_bench::clock_ns;
 
 void sleep_until(std::uint64_t at_ns)
 {
@@ -72,31 +69,50 @@ void burn(std::uint64_t ns)
 class Activity
 {
 public:
-  Activity(Cost cost, Random random, std::vector<Publisher> publishers, const Window & window)
-  : cost_(std::move(cost)), random_(random), publishers_(std::move(publishers)), window_(window)
+  Activity(
+    std::uint16_t number, Cost cost, Random random, std::vector<Publisher> publishers, const Window & window,
+    Stamps & stamps)
+  : number_(number), cost_(std::move(cost)), random_(random), publishers_(std::move(publishers)), window_(window),
+    stamps_(stamps)
   {
   }
 
-  void compute()
+  /// Computes. The activation has begun.
+  Run compute()
   {
-    burn(cost_.ns(window_.phase(clock_ns(CLOCK_MONOTONIC)), index_, random_.draw()));
-    ++index_;
+    Run run;
+    run.start_ns = clock_ns(CLOCK_MONOTONIC);
+    burn(cost_.ns(window_.phase(run.start_ns), index_, random_.draw()));
+    run.index = index_++;
+    return run;
   }
 
-  void publish()
+  void publish(Run & run)
   {
     Message message;
-    message.data = index_;
+    message.data = takt_bench::identity(number_, run.index);
+    if (!publishers_.empty()) {
+      run.sent_ns = clock_ns(CLOCK_MONOTONIC);
+    }
     for (const auto & publisher : publishers_) {
       publisher->publish(message);
     }
   }
 
+  /// It is over, and written down.
+  void end(Run & run)
+  {
+    run.end_ns = clock_ns(CLOCK_MONOTONIC);
+    stamps_.write(number_, run);
+  }
+
 private:
+  std::uint16_t number_;
   Cost cost_;
   Random random_;
   std::vector<Publisher> publishers_;
   const Window & window_;
+  Stamps & stamps_;
   std::uint64_t index_{0};
 };
 
@@ -132,23 +148,25 @@ private:
 class BenchNode
 {
 public:
-  BenchNode(const std::string & name, const Plan & plan)
-  : plan_(plan), node_(std::make_shared<rclcpp::Node>(name, options())), heard_(plan.subscriptions.size())
+  BenchNode(const std::string & name, const Plan & plan, Stamps & stamps)
+  : plan_(plan), stamps_(stamps), node_(std::make_shared<rclcpp::Node>(name, options())), heard_(plan.subscriptions.size())
   {
     for (const auto & timer : plan_.timers) {
-      auto activity = make(name + "/" + timer.name, timer.cost, timer.targets);
+      auto activity = make(timer.number, name + "/" + timer.name, timer.cost, timer.targets);
       timers_.push_back(
         node_->create_wall_timer(
-          std::chrono::nanoseconds(timer.period_ns), [activity]() {
-            activity->compute();
-            activity->publish();
+          std::chrono::nanoseconds(timer.period_ns), [activity](const rclcpp::TimerInfo & info) {
+            auto run = activity->compute();
+            run.release_ns = static_cast<std::uint64_t>(info.expected_call_time.nanoseconds());
+            activity->publish(run);
+            activity->end(run);
           }));
     }
     for (std::size_t i = 0; i < plan_.subscriptions.size(); ++i) {
       subscribe(name, i);
     }
     for (const auto & source : plan_.sources) {
-      sources_.push_back({source, make(source.name, source.cost, source.targets)});
+      sources_.push_back({source, make(source.number, source.name, source.cost, source.targets)});
     }
   }
 
@@ -218,19 +236,19 @@ private:
   }
 
   std::shared_ptr<Activity> make(
-    const std::string & label, const Cost & cost, const std::vector<Target> & targets)
+    std::uint16_t number, const std::string & label, const Cost & cost, const std::vector<Target> & targets)
   {
     std::vector<Publisher> publishers;
     for (const auto & target : targets) {
       publishers.push_back(publisher(target));
     }
-    return std::make_shared<Activity>(cost, Random(plan_.seed, label), publishers, window_);
+    return std::make_shared<Activity>(number, cost, Random(plan_.seed, label), publishers, window_, stamps_);
   }
 
   void subscribe(const std::string & node, std::size_t index)
   {
     const auto & spec = plan_.subscriptions[index];
-    auto activity = make(node + "/" + spec.name, spec.cost, spec.targets);
+    auto activity = make(spec.number, node + "/" + spec.name, spec.cost, spec.targets);
     auto gaps = std::make_shared<Gaps>();
     gaps_.push_back(gaps);
     const auto needed = std::find_if(
@@ -239,17 +257,20 @@ private:
     const auto other = static_cast<std::size_t>(needed - plan_.subscriptions.begin());
     const bool filters = !spec.needs.empty();
     std::function<void(const Message &, const rclcpp::MessageInfo &)> callback =
-      [this, activity, gaps, index, other, filters](const Message &, const rclcpp::MessageInfo & info) {
+      [this, activity, gaps, index, other, filters](const Message & message, const rclcpp::MessageInfo & info) {
         gaps->seen(info);
-        activity->compute();
+        auto run = activity->compute();
+        run.activated = true;
+        run.input = message.data;
         heard_[index] = true;
-        if (filters) {
-          if (other >= heard_.size() || !heard_[other]) {
-            return;
+        const bool passes = !filters || (other < heard_.size() && heard_[other]);
+        if (passes) {
+          if (filters) {
+            heard_[other] = false;
           }
-          heard_[other] = false;
+          activity->publish(run);
         }
-        activity->publish();
+        activity->end(run);
       };
     subscriptions_.push_back(
       node_->create_subscription<Message>(
@@ -262,19 +283,26 @@ private:
     pthread_setname_np(pthread_self(), source.name.substr(0, 15).c_str());
     const auto period_ns = std::max<std::uint64_t>(source.period_ns, 1);
     for (auto next_ns = window_.start_ns; next_ns < window_.end_ns; ) {
-      sleep_until(next_ns);
+      const auto release_ns = next_ns;
+      sleep_until(release_ns);
       const auto now_ns = clock_ns(CLOCK_MONOTONIC);
       next_ns += period_ns;
       if (next_ns < now_ns) {
         // Releases that were missed are skipped, and the grid is kept.
         next_ns += (now_ns - next_ns + period_ns - 1) / period_ns * period_ns;
       }
-      activity.compute();
-      activity.publish();
+      auto run = activity.compute();
+      run.release_ns = release_ns;
+      const auto every = source.incomplete_every;
+      if (every == 0 || run.index % every != every - 1) {
+        activity.publish(run);
+      }
+      activity.end(run);
     }
   }
 
   const Plan & plan_;
+  Stamps & stamps_;
   Window window_;
   std::shared_ptr<rclcpp::Node> node_;
   std::map<std::string, std::pair<Publisher, std::size_t>> publishers_;
@@ -302,9 +330,10 @@ int main(int argc, char ** argv)
       throw std::runtime_error(path + ": cannot be read");
     }
     const auto plan = takt_bench::read_plan(file);
+    Stamps stamps(argv[1], name, plan);
     rclcpp::init(argc, argv);
     {
-      BenchNode node(name, plan);
+      BenchNode node(name, plan, stamps);
       node.match();
       std::cout << "ready" << std::endl;
       Window window;
@@ -312,7 +341,7 @@ int main(int argc, char ** argv)
         throw std::runtime_error("no window came");
       }
       node.run(window);
-      std::cout << "dropped 0 overwritten " << node.missing() << std::endl;
+      std::cout << "dropped 0 overwritten " << node.missing() << " unwritten " << stamps.unwritten() << std::endl;
     }
     rclcpp::shutdown();
     return 0;

@@ -22,7 +22,8 @@ fn costs(cost: &Cost, phase: usize) -> Vec<u64> {
 
 /// Phase 0: no load, 1: medium, 2: high.
 pub fn system(phase: usize) -> System {
-    let spec = Spec::turtlebot();
+    // The heavier load: plans are to be found for more than the paper's.
+    let spec = Spec::eight_trackers();
     let mut system = System { eager_timers: true, ..System::default() };
     for node in &spec.node {
         for source in &node.source {

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use takt_ros_workload::rclcpp::Nodes;
 use takt_ros_workload::system::{self, Cost};
-use takt_ros_workload::{System, Window};
+use takt_ros_workload::{Stamped, System, Window, stamps};
 
 fn package() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ros2/takt_bench")
@@ -76,7 +76,41 @@ fn costs_and_phases_are_the_same_on_both_sides() {
         assert_eq!(message.lines().collect::<Vec<_>>(), expected, "{}", node.name);
         checked += expected.len() - 1;
     }
-    assert!(checked >= 17, "{checked}");
+    assert_eq!(checked, system.activities().count());
+}
+
+/// What the C++ side writes down is read as what Takt's own nodes write.
+#[test]
+fn stamps_are_the_same_on_both_sides() {
+    let Some(mut compiler) = compiler() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("stamps");
+    succeeds(compiler.args(["-O1", "test/stamps.cpp", "-o"]).arg(&program));
+    let system = System::turtlebot();
+    let nodes = Nodes { path: program.clone(), distribution: "jazzy".into(), middleware: None };
+    nodes.program(&system, folder.path()).unwrap();
+    let mut heads = Vec::new();
+    for node in &system.node {
+        let own = stamps::Stamps::create(&system, &node.name, folder.path()).unwrap();
+        drop(own);
+        let file = stamps::path_of(folder.path(), &node.name);
+        heads.push((file.clone(), std::fs::read_to_string(&file).unwrap()));
+        succeeds(Command::new(&program).arg(folder.path()).arg(&node.name));
+    }
+    for (file, head) in heads {
+        let written = std::fs::read_to_string(&file).unwrap();
+        assert!(written.starts_with(&head), "{head}\n{written}");
+    }
+    // The program writes two activations of each activity of a node: without anything, and with all.
+    let stamped = Stamped::read(&system, folder.path()).unwrap();
+    for number in 0..system.activities().count() {
+        let [bare, whole] = stamped.runs(number) else { panic!("{:?}", stamped.runs(number)) };
+        assert_eq!((bare.index, bare.start_ns, bare.end_ns), (0, 10, 20));
+        assert_eq!((bare.release_ns, bare.input, bare.sent_ns), (None, None, None));
+        let input = stamps::ActivationId { activity: 7, index: (1 << 40) + 3 };
+        assert_eq!((whole.index, whole.release_ns, whole.start_ns, whole.end_ns), (1, Some(29), 30, 40));
+        assert_eq!((whole.input, whole.sent_ns), (Some(input), Some(35)));
+    }
 }
 
 #[test]
@@ -86,7 +120,13 @@ fn a_torn_plan_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("sequence");
     succeeds(compiler.args(["test/sequence.cpp", "-o"]).arg(&program));
-    for text in ["", "takt-bench\t2\n", "takt-bench\t1\nspeed\t1\n", "takt-bench\t1\ntimer\tx\t1\t0.2\n"] {
+    for text in [
+        "",
+        "takt-bench\t1\n",
+        "takt-bench\t2\nspeed\t1\n",
+        "takt-bench\t2\ntimer\t0\tx\t1\t0.2\n",
+        "takt-bench\t2\ntimer\t65535\tx\t1\t0\t0\t1\t1\t-\n",
+    ] {
         let plan = folder.path().join("torn");
         std::fs::write(&plan, text).unwrap();
         let input = Stdio::from(std::fs::File::open(&plan).unwrap());

@@ -1,11 +1,12 @@
 // What a node does: read from a file that Takt writes, one record a line, fields separated by tabs.
 //
-//   takt-bench  1
+//   takt-bench  2
 //   seed        SEED
-//   timer       NAME  PERIOD_NS  COST  TARGETS
-//   subscription NAME TOPIC  DEPTH  NEEDS  COST  TARGETS
-//   source      NAME  PERIOD_NS  COST  TARGETS
+//   timer       NUMBER  NAME  PERIOD_NS  COST  TARGETS
+//   subscription NUMBER NAME  TOPIC  DEPTH  NEEDS  COST  TARGETS
+//   source      NUMBER  NAME  PERIOD_NS  COST  TARGETS  INCOMPLETE_EVERY
 //
+// NUMBER is unique in the system; messages and stamps bear it. Of a source every INCOMPLETE_EVERYth reading (0: none) is not published.
 // COST is five fields: JITTER  PEAK_EVERY  PEAK_FACTOR  and the milliseconds of every phase, separated by commas.
 // TARGETS is one field: topics with the number of their subscriptions, `/odom:2,/tf:1`; `-`: none. NEEDS is a topic or `-`.
 //
@@ -78,14 +79,18 @@ struct Target
 
 struct Timer
 {
+  std::uint16_t number{0};
   std::string name;
   std::uint64_t period_ns{0};
   Cost cost;
   std::vector<Target> targets;
+  /// Of a source: every so many readings are incomplete and not published. 0: none.
+  std::uint64_t incomplete_every{0};
 };
 
 struct Subscription
 {
+  std::uint16_t number{0};
   std::string name;
   std::string topic;
   std::size_t depth{10};
@@ -139,6 +144,15 @@ inline std::vector<std::string> split(const std::string & text, char at)
   return parts;
 }
 
+inline std::uint16_t number(const std::string & field)
+{
+  const auto number = std::stoul(field);
+  if (number >= 65535) {
+    throw std::runtime_error("a number is below 65535, not " + field);
+  }
+  return static_cast<std::uint16_t>(number);
+}
+
 inline Cost cost(const std::vector<std::string> & fields, std::size_t from)
 {
   Cost cost;
@@ -174,7 +188,7 @@ inline Plan read_plan(std::istream & stream)
 {
   Plan plan;
   std::string line;
-  if (!std::getline(stream, line) || line != "takt-bench\t1") {
+  if (!std::getline(stream, line) || line != "takt-bench\t2") {
     throw std::runtime_error("not a plan of this version: its first line is " + line);
   }
   while (std::getline(stream, line)) {
@@ -186,19 +200,24 @@ inline Plan read_plan(std::istream & stream)
       plan.seed = std::stoull(fields.at(1));
     } else if (fields[0] == "timer" || fields[0] == "source") {
       Timer timer;
-      timer.name = fields.at(1);
-      timer.period_ns = std::stoull(fields.at(2));
-      timer.cost = detail::cost(fields, 3);
-      timer.targets = detail::targets(fields.at(7));
+      timer.number = detail::number(fields.at(1));
+      timer.name = fields.at(2);
+      timer.period_ns = std::stoull(fields.at(3));
+      timer.cost = detail::cost(fields, 4);
+      timer.targets = detail::targets(fields.at(8));
+      if (fields[0] == "source") {
+        timer.incomplete_every = std::stoull(fields.at(9));
+      }
       (fields[0] == "timer" ? plan.timers : plan.sources).push_back(timer);
     } else if (fields[0] == "subscription") {
       Subscription subscription;
-      subscription.name = fields.at(1);
-      subscription.topic = fields.at(2);
-      subscription.depth = std::stoul(fields.at(3));
-      subscription.needs = fields.at(4) == "-" ? "" : fields.at(4);
-      subscription.cost = detail::cost(fields, 5);
-      subscription.targets = detail::targets(fields.at(9));
+      subscription.number = detail::number(fields.at(1));
+      subscription.name = fields.at(2);
+      subscription.topic = fields.at(3);
+      subscription.depth = std::stoul(fields.at(4));
+      subscription.needs = fields.at(5) == "-" ? "" : fields.at(5);
+      subscription.cost = detail::cost(fields, 6);
+      subscription.targets = detail::targets(fields.at(10));
       plan.subscriptions.push_back(subscription);
     } else {
       throw std::runtime_error("unknown record " + fields[0]);

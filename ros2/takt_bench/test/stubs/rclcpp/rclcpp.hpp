@@ -70,6 +70,18 @@ public:
   using SharedPtr = std::shared_ptr<TimerBase>;
 };
 
+class Time
+{
+public:
+  std::int64_t nanoseconds() const;
+};
+
+struct TimerInfo
+{
+  Time expected_call_time;
+  Time actual_call_time;
+};
+
 class NodeOptions
 {
 public:
@@ -99,7 +111,7 @@ public:
   template<typename Rep, typename Ratio, typename CallbackT>
   TimerBase::SharedPtr create_wall_timer(std::chrono::duration<Rep, Ratio>, CallbackT callback)
   {
-    callback();
+    callback(TimerInfo{});
     return {};
   }
 };
