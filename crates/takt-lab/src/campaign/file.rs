@@ -60,6 +60,10 @@ pub enum Order {
     Random,
     /// As the factors are listed, the last one changing fastest.
     Given,
+    /// As they are listed, and each repetition begins one configuration later than the one before,
+    /// the first with that of `seed`: none comes first each time, and over as many repetitions as
+    /// there are configurations each comes first once.
+    Rotated,
 }
 
 /// A value of a factor.
@@ -168,7 +172,8 @@ pub struct CampaignFile {
     /// Order of the runs.
     #[serde(default)]
     pub order: Order,
-    /// Seed of the random order: the same seed gives the same order.
+    /// Seed of the random order, or the first of the rotated one: the same seed gives the same
+    /// order.
     #[serde(default)]
     pub seed: u64,
     /// Length of a run, seconds; as the robot's configuration says when absent.

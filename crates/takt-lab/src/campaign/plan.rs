@@ -238,10 +238,7 @@ impl Plan {
         let any_varies = file.factors.iter().any(|factor| factor.values.len() > 1);
         let mut shuffle = Pcg64::seed_from_u64(file.seed);
         for repetition in 1..=file.repetitions {
-            let mut order: Vec<usize> = (0..combinations.len()).collect();
-            if file.order == Order::Random {
-                order.shuffle(&mut shuffle);
-            }
+            let order = turns(file, repetition, combinations.len(), &mut shuffle);
             for index in order {
                 let combination = &combinations[index];
                 let hash = &sha256_of(combination.config.as_bytes())[..12];
@@ -337,6 +334,21 @@ impl Plan {
     }
 }
 
+/// In which order the configurations of a repetition are run.
+fn turns(file: &CampaignFile, repetition: u32, count: usize, shuffle: &mut Pcg64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    match file.order {
+        Order::Random => order.shuffle(shuffle),
+        Order::Given => {}
+        Order::Rotated => {
+            let turn = file.seed.wrapping_add(u64::from(repetition).saturating_sub(1));
+            // The remainder is a place in the list.
+            order.rotate_left((turn % count.max(1) as u64) as usize);
+        }
+    }
+    order
+}
+
 /// Every combination of levels, the last factor changing fastest.
 fn product(file: &CampaignFile) -> impl Iterator<Item = Vec<Level>> {
     let factors: Vec<Vec<Level>> = file.factors.iter().map(|f| f.values.clone()).collect();
@@ -354,4 +366,34 @@ fn product(file: &CampaignFile) -> impl Iterator<Item = Vec<Level>> {
         levels.reverse();
         levels
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configurations_take_turns_at_being_the_first() {
+        let text = |seed: u64| {
+            format!(
+                "name = \"turns\"\nrobot = \"ros\"\norder = \"rotated\"\nrepetitions = 4\nseed = {seed}\n\
+                 [[factor]]\nname = \"policy\"\nvalues = [\"a\", \"b\", \"c\", \"d\"]\n"
+            )
+        };
+        for (seed, first) in [(0, 0), (1, 1), (6, 2), (1_793_934_307, 3)] {
+            let file = CampaignFile::parse(&text(seed), "a test").unwrap();
+            let mut shuffle = Pcg64::seed_from_u64(seed);
+            let order: Vec<Vec<usize>> =
+                (1..=4).map(|repetition| turns(&file, repetition, 4, &mut shuffle)).collect();
+            let firsts: Vec<usize> = order.iter().map(|one| one[0]).collect();
+            assert_eq!(firsts, (first..first + 4).map(|at| at % 4).collect::<Vec<_>>(), "seed {seed}");
+            for one in &order {
+                assert_eq!(one.iter().collect::<BTreeSet<_>>().len(), 4, "each once: {one:?}");
+            }
+        }
+        let file = CampaignFile::parse(&text(0), "a test").unwrap();
+        assert!(turns(&file, 1, 0, &mut Pcg64::seed_from_u64(0)).is_empty());
+        let given = CampaignFile { order: Order::Given, seed: 3, ..file };
+        assert_eq!(turns(&given, 2, 3, &mut Pcg64::seed_from_u64(0)), [0, 1, 2]);
+    }
 }
