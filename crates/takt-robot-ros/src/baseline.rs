@@ -19,6 +19,12 @@ pub struct Given {
     pub priority: u8,
 }
 
+/// The priority of the chain that is so far from being given up first.
+pub(super) fn priority_of(rank: usize) -> u8 {
+    // Priorities end at 49: so many chains that more would be needed share the highest.
+    LOWEST + u8::try_from(rank).unwrap_or(u8::MAX).min(49 - LOWEST)
+}
+
 /// Threads of all chains that were found, with priorities by the degradation order: a thread that
 /// serves several chains gets the most critical one's. No analysis is asked; that is the point of
 /// this baseline.
@@ -27,8 +33,7 @@ pub fn criticality_monotonic(goals: &Goals, plan: &Plan, model: &Model) -> Vec<G
     let mut given: BTreeMap<(u32, u32), u8> = BTreeMap::new();
     for (rank, &chain) in goals.degradation_order.iter().enumerate() {
         let Some(planned) = plan.chains.get(chain) else { continue };
-        // Priorities end at 49: so many chains that more would be needed share the highest.
-        let priority = LOWEST + u8::try_from(rank).unwrap_or(u8::MAX).min(49 - LOWEST);
+        let priority = priority_of(rank);
         let executors = planned.path.iter().filter_map(|callback| model.callbacks.get(callback.0));
         let executors = executors.filter_map(|callback| model.executors.get(callback.executor.0));
         for thread in

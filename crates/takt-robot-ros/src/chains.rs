@@ -10,12 +10,15 @@ use takt_manager::goals::Chain as ChainGoal;
 use takt_manager::live::{Live, State};
 use takt_manager::plan::ChainState;
 use takt_ros::preload::Probe;
+use takt_ros_workload::Stamped;
 use takt_rt::jobs::JobRecord;
 use takt_rundir::{Measure, SampleFile};
 use takt_trace::event::Trace;
 use takt_trace::perfetto::{Task, export};
 
 use takt_lab::{Session, file_name};
+
+use super::known::Known;
 
 /// Instances of a chain in the picture: half an hour at 50 Hz.
 const MOST_SHOWN: usize = 100_000;
@@ -38,8 +41,11 @@ struct Chain {
     goal_ns: u64,
     file: SampleFile,
     rows: u64,
-    /// Releases within the window that never ran.
+    /// Releases within the window that never ran, and instances that had not ended when the nodes
+    /// did, though the goal had passed.
     skipped: u64,
+    /// Instances that a later one passed; `None`: nobody counted them here.
+    dropped: Option<u64>,
     /// The first instances, for the picture.
     shown: Vec<JobRecord>,
     standing: Standing,
@@ -52,15 +58,43 @@ struct Standing {
     degraded_ns: u64,
     /// Why, in its words.
     why: String,
-    /// The chain is guaranteed now.
-    guaranteed: bool,
-    /// It is given up now.
-    degraded: bool,
+    /// From when on the chain was guaranteed or given up, in time.
+    words: Vec<Word>,
     /// Completions later than the goal while it was guaranteed.
     late: u64,
     /// Completions later than the goal, and releases that never ran, while it was not given up:
     /// nothing excuses them.
     unexcused: u64,
+}
+
+/// What the manager says of a chain from a moment on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Word {
+    from_ns: u64,
+    guaranteed: bool,
+    degraded: bool,
+}
+
+impl Standing {
+    /// What was said at a moment.
+    fn at(&self, at_ns: u64) -> Word {
+        let later = self.words.partition_point(|word| word.from_ns <= at_ns);
+        later.checked_sub(1).and_then(|last| self.words.get(last)).copied().unwrap_or_default()
+    }
+
+    /// Spans of a time in which it was not given up.
+    fn kept(&self, [from_ns, to_ns]: [u64; 2]) -> Vec<[u64; 2]> {
+        let mut kept = Vec::new();
+        let mut at_ns = from_ns;
+        let turns = self.words.iter().map(|word| word.from_ns).filter(|at| (from_ns..to_ns).contains(at));
+        for next_ns in turns.chain([to_ns]) {
+            if next_ns > at_ns && !self.at(at_ns).degraded {
+                kept.push([at_ns, next_ns]);
+            }
+            at_ns = next_ns;
+        }
+        kept
+    }
 }
 
 #[derive(Serialize)]
@@ -98,6 +132,7 @@ impl Chains {
                 file,
                 rows: 0,
                 skipped: 0,
+                dropped: None,
                 shown: Vec::new(),
                 standing: Standing::default(),
             });
@@ -119,8 +154,12 @@ impl Chains {
         let Some(plan) = live.plan() else { return };
         for chain in &mut self.chains {
             let Some(planned) = plan.chains.get(chain.index) else { continue };
-            chain.standing.guaranteed = live.state(chain.index) == State::Guaranteed;
-            chain.standing.degraded = matches!(planned.state, ChainState::Degraded { .. });
+            let guaranteed = live.state(chain.index) == State::Guaranteed;
+            let degraded = matches!(planned.state, ChainState::Degraded { .. });
+            let words = &mut chain.standing.words;
+            if words.last().is_none_or(|w| (w.guaranteed, w.degraded) != (guaranteed, degraded)) {
+                words.push(Word { from_ns: now_ns, guaranteed, degraded });
+            }
             if let ChainState::Degraded { why } = &planned.state {
                 chain.standing.degraded_ns += passed_ns;
                 chain.standing.why.clone_from(why);
@@ -128,7 +167,48 @@ impl Chains {
         }
     }
 
-    /// Takes the completions since the last call.
+    /// Takes what the nodes wrote down, after their end.
+    pub(super) fn take(&mut self, known: &Known, stamped: &Stamped) -> Result<(), LabError> {
+        let [from_ns, to_ns] = self.window_ns;
+        let within = |at_ns: &u64| (from_ns..to_ns).contains(at_ns);
+        for chain in &mut self.chains {
+            let Some(ways) = known.ways.get(chain.index) else { continue };
+            let mut ended = Vec::new();
+            let mut dropped = 0;
+            for way in ways {
+                let instances = stamped.instances(way);
+                ended.extend(instances.ended);
+                dropped += instances.dropped.iter().filter(|at| within(at)).count() as u64;
+                // What had not ended, and could no longer end in time.
+                let late = instances.open.iter().filter(|at| within(at) && **at + chain.goal_ns <= to_ns);
+                for &began_ns in late {
+                    chain.skipped += 1;
+                    let degraded = chain.standing.at(began_ns + chain.goal_ns).degraded;
+                    chain.standing.unexcused += u64::from(!degraded);
+                }
+            }
+            ended.sort_by_key(|one| (one.ended_ns, one.began_ns));
+            for done in ended {
+                chain.complete(done.began_ns, done.ended_ns, within(&done.began_ns))?;
+            }
+            if let Some(&first) = ways.first().and_then(|way| way.first()) {
+                // A release just before the end could still have run in time, but for those that a
+                // later one passed.
+                let last_ns = stamped.runs(first).iter().filter_map(|run| run.release_ns).max();
+                let due_ns = to_ns.saturating_sub(chain.goal_ns).max(last_ns.unwrap_or(0)).min(to_ns);
+                if due_ns > from_ns {
+                    chain.skipped += stamped.skipped(first, [from_ns, due_ns]);
+                    let kept = chain.standing.kept([from_ns, due_ns]);
+                    chain.standing.unexcused +=
+                        kept.into_iter().map(|span| stamped.skipped(first, span)).sum::<u64>();
+                }
+            }
+            chain.dropped = Some(dropped);
+        }
+        Ok(())
+    }
+
+    /// Takes the completions that the manager saw since the last call.
     pub(super) fn keep(&mut self, live: &mut Live<Probe>) -> Result<(), LabError> {
         let [from_ns, to_ns] = self.window_ns;
         for (index, skips) in live.skips() {
@@ -137,31 +217,15 @@ impl Chains {
                 let end_ns = skip.first_ns.saturating_add(skip.period_ns.saturating_mul(skip.count));
                 let skipped = grid(skip.first_ns, skip.period_ns, from_ns, to_ns.min(end_ns));
                 chain.skipped += skipped;
-                chain.standing.unexcused += if chain.standing.degraded { 0 } else { skipped };
+                let degraded = chain.standing.at(skip.first_ns).degraded;
+                chain.standing.unexcused += if degraded { 0 } else { skipped };
             }
         }
         for (index, completions) in live.completions() {
             let Some(chain) = self.chains.iter_mut().find(|chain| chain.index == index) else { continue };
             for done in completions {
-                let (began_ns, ended_ns) = (done.began_ns, done.ended_ns);
-                chain.file.push(&Row { began_ns, ended_ns })?;
-                let late = ended_ns.saturating_sub(began_ns) > chain.goal_ns;
-                chain.standing.late += u64::from(late && chain.standing.guaranteed);
-                let counts = (from_ns..to_ns).contains(&ended_ns) && !chain.standing.degraded;
-                chain.standing.unexcused += u64::from(late && counts);
-                if chain.shown.len() < MOST_SHOWN {
-                    let (index, planned_ns, end_ns) = (chain.rows, began_ns, ended_ns);
-                    let (wake_ns, start_ns) = (began_ns, began_ns);
-                    chain.shown.push(JobRecord {
-                        index,
-                        planned_ns,
-                        wake_ns,
-                        start_ns,
-                        end_ns,
-                        ..Default::default()
-                    });
-                }
-                chain.rows += 1;
+                let counts = (from_ns..to_ns).contains(&done.ended_ns);
+                chain.complete(done.began_ns, done.ended_ns, counts)?;
             }
         }
         Ok(())
@@ -181,6 +245,9 @@ impl Chains {
                 session.header.problems.push(format!("chain {} never completed", chain.measure));
             }
             session.header.figures.insert(format!("skipped.{}", chain.measure), chain.skipped as f64);
+            if let Some(dropped) = chain.dropped {
+                session.header.figures.insert(format!("dropped.{}", chain.measure), dropped as f64);
+            }
             if let Some(measure) = session.header.measures.iter_mut().find(|m| m.name == chain.measure) {
                 measure.skipped = chain.skipped;
             }
@@ -203,6 +270,24 @@ impl Chains {
     }
 }
 
+impl Chain {
+    /// An instance came to its end; `counts`: within the window.
+    fn complete(&mut self, began_ns: u64, ended_ns: u64, counts: bool) -> Result<(), LabError> {
+        self.file.push(&Row { began_ns, ended_ns })?;
+        let late = ended_ns.saturating_sub(began_ns) > self.goal_ns;
+        let word = self.standing.at(ended_ns);
+        self.standing.late += u64::from(late && word.guaranteed);
+        self.standing.unexcused += u64::from(late && counts && !word.degraded);
+        if self.shown.len() < MOST_SHOWN {
+            let (index, planned_ns, end_ns) = (self.rows, began_ns, ended_ns);
+            let (wake_ns, start_ns) = (began_ns, began_ns);
+            self.shown.push(JobRecord { index, planned_ns, wake_ns, start_ns, end_ns, ..Default::default() });
+        }
+        self.rows += 1;
+        Ok(())
+    }
+}
+
 impl Chains {
     /// Every chain as a track of its instances, late ones marked, for ui.perfetto.dev.
     fn draw(&self, path: &Path) -> Result<(), String> {
@@ -216,5 +301,26 @@ impl Chains {
         export(std::io::BufWriter::new(file), &Trace::default(), &tasks)
             .map_err(|error| error.to_string())?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_said_of_a_chain_is_known_for_every_moment() {
+        let word = |from_ns, guaranteed, degraded| Word { from_ns, guaranteed, degraded };
+        let words = vec![word(10, true, false), word(20, false, true), word(40, false, false)];
+        let standing = Standing { words, ..Standing::default() };
+        let reported: Vec<(bool, bool)> = [5, 10, 19, 20, 39, 40, 99]
+            .map(|at| (standing.at(at).guaranteed, standing.at(at).degraded))
+            .to_vec();
+        let (nothing, kept, given_up) = ((false, false), (true, false), (false, true));
+        assert_eq!(reported, [nothing, kept, kept, given_up, given_up, nothing, nothing]);
+        assert_eq!(standing.kept([0, 100]), [[0, 10], [10, 20], [40, 100]]);
+        assert_eq!(standing.kept([25, 35]), Vec::<[u64; 2]>::new());
+        assert_eq!(standing.kept([20, 50]), [[40, 50]]);
+        assert_eq!(Standing::default().kept([3, 7]), [[3, 7]]);
     }
 }

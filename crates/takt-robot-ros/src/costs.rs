@@ -56,7 +56,7 @@ impl Costs {
     }
 }
 
-fn between(from: &Mark, to: &Mark) -> [(&'static str, f64); 6] {
+fn between(from: &Mark, to: &Mark) -> [(&'static str, f64); 9] {
     let plans = to.plans.saturating_sub(from.plans);
     let each = |pick: fn(&Cost) -> u64| {
         let spent_ns = pick(&to.cost).saturating_sub(pick(&from.cost));
@@ -69,6 +69,9 @@ fn between(from: &Mark, to: &Mark) -> [(&'static str, f64); 6] {
         ("extract_ms_per_plan", each(|cost| cost.extract_ns)),
         ("model_ms_per_plan", each(|cost| cost.model_ns)),
         ("plan_ms_per_plan", each(|cost| cost.plan_ns)),
+        ("processing_ms_per_plan", each(|cost| cost.model_ns + cost.reading_ns)),
+        ("budgeting_ms_per_plan", each(|cost| cost.budgeting_ns)),
+        ("timing_ms_per_plan", each(|cost| cost.timing_ns)),
         ("enact_ms_per_plan", each(|cost| cost.enact_ns)),
         ("manager_cpu_share", (to.cpu_ns - from.cpu_ns).max(0.0) / length_ns),
     ]
@@ -82,7 +85,7 @@ mod tests {
     fn costs_are_those_of_the_phase_alone() {
         let mark = |at_s: u64, extract_ns, plan_ns, plans| Mark {
             at_ns: at_s * 1_000_000_000,
-            cost: Cost { extract_ns, plan_ns, ..Cost::default() },
+            cost: Cost { extract_ns, plan_ns, timing_ns: plan_ns / 2, ..Cost::default() },
             cpu_ns: (extract_ns + plan_ns) as f64,
             plans,
         };
@@ -90,6 +93,7 @@ mod tests {
         let figures = between(&from, &to);
         let of = |name: &str| figures.iter().find(|(known, _)| *known == name).unwrap().1;
         assert_eq!((of("plans"), of("extract_ms_per_plan"), of("plan_ms_per_plan")), (2.0, 50.0, 5.0));
+        assert_eq!((of("timing_ms_per_plan"), of("budgeting_ms_per_plan")), (2.5, 0.0));
         assert!((of("manager_cpu_share") - 0.011).abs() < 1e-9);
         // No plan within a short phase: nothing is divided by zero.
         assert_eq!(between(&from, &mark(8, 60_000_000, 4_000_000, 1))[1], ("extract_ms_per_plan", 10.0));

@@ -10,12 +10,16 @@ use takt_manager::Goals;
 use takt_ros_workload::System;
 use takt_rt::config::{SettingError, within};
 
+use super::load::{Load, LoadReport, cores};
+
 /// Who schedules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "kebab-case")]
 pub enum ManagerPolicy {
     /// The latency manager: reservations from an analysis.
     Takt,
+    /// The paper's manager, and nothing beyond it.
+    RosLlama,
     /// The paper's second baseline: executors of chains under SCHED_RR, the later in the
     /// degradation order the higher.
     Rr,
@@ -23,10 +27,23 @@ pub enum ManagerPolicy {
     Cfs,
 }
 
+impl ManagerPolicy {
+    /// The manager that plans; `None`: a baseline.
+    #[must_use]
+    pub fn manager(self) -> Option<takt_manager::Policy> {
+        match self {
+            Self::Takt => Some(takt_manager::Policy::Takt),
+            Self::RosLlama => Some(takt_manager::Policy::RosLlama),
+            Self::Rr | Self::Cfs => None,
+        }
+    }
+}
+
 impl fmt::Display for ManagerPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Takt => "takt",
+            Self::RosLlama => "ros-llama",
             Self::Rr => "rr",
             Self::Cfs => "cfs",
         })
@@ -78,9 +95,16 @@ pub struct RosFile {
     pub nodes: NodeKind,
     /// Goals, as in a goals file: `degradation_order`, `[[goals.chain]]`, `[goals.options]`.
     pub goals: toml::Table,
+    /// The load of the built-in mobile robot: `paper`, or the heavier `eight-trackers`.
+    #[serde(default, skip_serializing_if = "is_papers")]
+    pub load: Load,
     /// The workload: nodes with known costs; the built-in mobile robot when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<System>,
+}
+
+fn is_papers(load: &Load) -> bool {
+    *load == Load::Paper
 }
 
 fn policy() -> ManagerPolicy {
@@ -110,6 +134,10 @@ impl RosFile {
         if self.command.is_some() && self.workload.is_some() {
             return Err(SettingError::conflict("command and workload", "expected one of them").into());
         }
+        if self.load != Load::Paper && (self.command.is_some() || self.workload.is_some()) {
+            let expected = "expected none of the others: it is the built-in robot's";
+            return Err(SettingError::conflict("load", expected).into());
+        }
         self.goals()?;
         if let Some(system) = &self.workload {
             system.validate().map_err(ConfigError::robot)?;
@@ -126,10 +154,24 @@ impl RosFile {
         Goals::parse(&text, "goals").map_err(ConfigError::robot)
     }
 
-    /// The workload.
+    /// The workload, as it is described.
+    #[must_use]
+    pub fn described(&self) -> System {
+        self.workload.clone().unwrap_or_else(|| self.load.system())
+    }
+
+    /// The workload, fitted to the cores of this machine.
     #[must_use]
     pub fn system(&self) -> System {
-        self.workload.clone().unwrap_or_else(System::turtlebot)
+        self.described().fitted(cores()).0
+    }
+
+    /// What the load is, on a machine with this processor; `None`: a command's, of which nothing is
+    /// known.
+    #[must_use]
+    pub fn load_report(&self, cpu: Option<String>) -> Option<LoadReport> {
+        let name = if self.workload.is_some() { "own".to_owned() } else { self.load.to_string() };
+        self.command.is_none().then(|| LoadReport::of(&name, &self.described(), cpu))
     }
 
     /// How long a run takes.
@@ -165,6 +207,18 @@ mod tests {
     }
 
     #[test]
+    fn policies_have_their_names_in_files_and_those_of_the_manager() {
+        use ManagerPolicy::{Cfs, RosLlama, Rr, Takt};
+        for policy in [Takt, RosLlama, Rr, Cfs] {
+            assert_eq!(serde_json::to_value(policy).unwrap(), policy.to_string());
+            if let Some(manager) = policy.manager() {
+                assert_eq!(manager.to_string(), policy.to_string());
+            }
+        }
+        assert_eq!((Rr.manager(), Cfs.manager()), (None, None));
+    }
+
+    #[test]
     fn mistakes_are_named() {
         let mut file = shipped();
         file.command = Some(Vec::new());
@@ -172,6 +226,9 @@ mod tests {
         file.command = Some(vec!["ros2".to_owned()]);
         file.workload = Some(System::turtlebot());
         assert!(file.validate().unwrap_err().to_string().contains("one of them"));
+        file.workload = None;
+        file.load = Load::EightTrackers;
+        assert!(file.validate().unwrap_err().to_string().contains("load"));
         let mut file = shipped();
         file.goals.insert("chains".to_owned(), toml::Value::Integer(3));
         assert!(file.validate().unwrap_err().to_string().contains("chains"));

@@ -6,12 +6,17 @@ use takt_lab::campaign::Table;
 use takt_lab::summary::{RunSummary, summarise};
 use takt_rundir::{Measure, RUN_FILE, RunDir, RunHeader, Series};
 
-use super::run::NODES_KEY;
+use super::load::LoadReport;
+use super::nodes::{LOAD_KEY, NODES_KEY};
+
+/// Whose stamps the latencies are of a run's chains.
+const BY_NODES: &str = "nodes";
+const BY_EXTRACTOR: &str = "extractor";
 
 /// One chain under one policy, all repetitions together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChainRow {
-    /// `takt`, `rr`, `cfs`.
+    /// `takt`, `ros-llama`, `rr`, `cfs`.
     pub policy: String,
     pub chain: String,
     pub goal_ms: f64,
@@ -19,16 +24,31 @@ pub struct ChainRow {
     pub completions: u64,
     /// Later than the goal, or never released; null where it neither came to its end nor was due.
     pub violations: Option<u64>,
-    /// Releases of its first callback's timer that never ran, each a miss of its own.
+    /// Completions later than the goal: the paper's violations.
+    #[serde(default)]
+    pub late: u64,
+    /// Releases that never ran, and instances past the goal that had not ended when the nodes did,
+    /// each a violation beyond the paper's.
     #[serde(default)]
     pub skipped: u64,
     /// The median of the repetitions' medians; `None`: nothing was measured.
     pub median_ms: Option<f64>,
+    /// All but one in a hundred latencies of all repetitions were at most this; `None`: nothing was
+    /// measured.
+    #[serde(default)]
+    pub p99_ms: Option<f64>,
     /// The longest latency; `None`: nothing was measured.
     pub worst_ms: Option<f64>,
+    /// Who wrote down what the latencies are of: `nodes` themselves, or the `extractor`, where a
+    /// command's nodes write nothing.
+    #[serde(default)]
+    pub observed_by: String,
+    /// Name of the load ([`LoadReport::name`]); empty: a command's.
+    #[serde(default)]
+    pub load: String,
     /// Instances that a later one passed.
     pub dropped: u64,
-    /// The analysis' last bound; only under the manager.
+    /// The analysis' last bound; only under a manager.
     pub bound_ms: Option<f64>,
     /// Greatest share of the processor time that the hypervisor took.
     pub stolen: f64,
@@ -71,6 +91,31 @@ fn greater(known: Option<f64>, value: f64) -> Option<f64> {
     Some(known.map_or(value, |known| known.max(value)))
 }
 
+/// What observing took under one policy; means of its runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ObservingRow {
+    pub policy: String,
+    /// `nodes`: they write down their own activations, under every policy. `extractor`: a probe in
+    /// the nodes reports to the extractor, under the managers alone. `takt`: all of this program's
+    /// process in the measured window, planning included.
+    pub observed_by: String,
+    /// Share of one CPU.
+    pub cpu_share: f64,
+    /// Activations written down, or events read.
+    pub records: Option<f64>,
+}
+
+/// CPU time of one step for each plan (Table III); means of a policy's runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepRow {
+    pub policy: String,
+    /// The load phase; `None`: the whole run.
+    pub phase: Option<String>,
+    /// `extraction`, `model`, `budgets`, `analysis`, which are the paper's, and `enactment`.
+    pub step: String,
+    pub ms_per_plan: f64,
+}
+
 /// The whole experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ManagerTable {
@@ -85,6 +130,14 @@ pub struct ManagerTable {
     pub cost_ms_per_plan: Option<[f64; 4]>,
     /// The same in each load phase.
     pub cost_by_phase: Vec<PhaseCost>,
+    /// What observing took, policy by policy.
+    pub observing: Vec<ObservingRow>,
+    /// Table III, for each policy that plans.
+    pub steps: Vec<StepRow>,
+    /// The load beside the paper's; `None`: a command's.
+    pub load: Option<LoadReport>,
+    /// Policies in the order in which the runs were made.
+    pub order: Vec<String>,
     /// What the nodes were: processes of Takt's, or `rclcpp`'s; each kind once.
     pub nodes: Vec<String>,
     /// What was not granted or went wrong, by policy.
@@ -117,11 +170,16 @@ pub fn manager_table(table: &Table) -> Result<ManagerTable, LabError> {
         analysis_ms: None,
         cost_ms_per_plan: None,
         cost_by_phase: Vec::new(),
+        observing: Vec::new(),
+        steps: Vec::new(),
+        load: None,
+        order: Vec::new(),
         nodes: Vec::new(),
         labels: Vec::new(),
         run_dirs: Vec::new(),
     };
     let mut managed = Vec::new();
+    let mut begun: Vec<(String, String)> = Vec::new();
     for row in &table.rows {
         let policy = row.factor("policy").unwrap_or("takt");
         let labels = row.not_granted.iter().chain(&row.problems);
@@ -137,9 +195,17 @@ pub fn manager_table(table: &Table) -> Result<ManagerTable, LabError> {
             {
                 result.nodes.push(nodes.to_owned());
             }
-            dirs.push((dir.header()?, dir));
+            if let Ok(load) = serde_json::from_value(all[LOAD_KEY].clone()) {
+                result.load.get_or_insert(load);
+            }
+            let header = dir.header()?;
+            begun.push((header.started_utc.clone(), policy.to_owned()));
+            dirs.push((header, dir));
             result.run_dirs.push(path.clone());
         }
+        let stamped = runs.iter().all(|run| run.figures.contains_key("stamps"));
+        let observed_by = if stamped { BY_NODES } else { BY_EXTRACTOR };
+        let load = result.load.as_ref().map_or_else(String::new, |load| load.name.clone());
         let mut rows: Vec<ChainRow> = Vec::new();
         for run in &runs {
             for series in &run.measures {
@@ -164,11 +230,15 @@ pub fn manager_table(table: &Table) -> Result<ManagerTable, LabError> {
                         goal_ms: series.deadline_us.unwrap_or(0.0) / 1e3,
                         completions: series.us.count,
                         violations: series.misses,
+                        late: 0,
                         skipped,
                         median_ms: None,
+                        p99_ms: None,
                         worst_ms: measured_ms,
+                        observed_by: observed_by.to_owned(),
+                        load: load.clone(),
                         dropped,
-                        bound_ms: (policy == "takt").then(|| figure("bound_ms")).flatten(),
+                        bound_ms: figure("bound_ms"),
                         stolen,
                         excused: None,
                         phases: Vec::new(),
@@ -181,21 +251,34 @@ pub fn manager_table(table: &Table) -> Result<ManagerTable, LabError> {
                 runs.iter().flat_map(|run| &run.measures).filter(|series| series.name == one.chain);
             let of_chain = of_chain.filter(|series| series.us.count > 0);
             one.median_ms = middle(of_chain.map(|series| series.us.median / 1e3).collect());
+            let mut all_ns = Vec::new();
             for (header, dir) in &dirs {
                 let Some(measure) = header.measures.iter().find(|measure| measure.name == one.chain) else {
                     continue;
                 };
                 one.excused = one.excused.take().or_else(|| measure.excused.clone());
                 if dir.has_samples(&measure.file)? {
-                    add_phases(&mut one.phases, header, measure, &dir.series(measure)?);
+                    let series = dir.series(measure)?;
+                    add_phases(&mut one.phases, header, measure, &series);
+                    let late = |ns: &&u64| measure.deadline_ns.is_some_and(|goal_ns| **ns > goal_ns);
+                    one.late += series.values_ns.iter().filter(late).count() as u64;
+                    all_ns.extend(series.values_ns);
                 }
             }
+            one.p99_ms = p99_ns(all_ns).map(|ns| ns as f64 / 1e6);
         }
         result.rows.append(&mut rows);
+        result.observing.extend(observing(policy, &runs));
+        result.steps.extend(table_3(policy, None, &runs));
+        for phase in dirs.first().map_or(&[][..], |(header, _)| &header.phases) {
+            result.steps.extend(table_3(policy, Some(&phase.name), &runs));
+        }
         if policy == "takt" {
             managed.append(&mut runs);
         }
     }
+    begun.sort();
+    result.order = begun.into_iter().map(|(_, policy)| policy).collect();
     result.manager_cpu_share = mean(&managed, "manager_cpu_share");
     let analyses = managed.iter().filter_map(|run| run.figures.get("analysis_ms")).copied();
     result.analysis_ms = analyses.reduce(f64::max);
@@ -217,6 +300,56 @@ pub fn manager_table(table: &Table) -> Result<ManagerTable, LabError> {
         })
         .collect();
     Ok(result)
+}
+
+/// Of any number of values; of 100 the 99th.
+fn p99_ns(mut values: Vec<u64>) -> Option<u64> {
+    values.sort_unstable();
+    let place = (values.len() * 99).div_ceil(100);
+    values.get(place.checked_sub(1)?).copied()
+}
+
+/// What observing took in these runs of a policy.
+fn observing(policy: &str, runs: &[RunSummary]) -> Vec<ObservingRow> {
+    let row = |observed_by: &str, share: &str, records: Option<&str>| {
+        Some(ObservingRow {
+            policy: policy.to_owned(),
+            observed_by: observed_by.to_owned(),
+            cpu_share: mean(runs, share)?,
+            records: records.and_then(|name| mean(runs, name)),
+        })
+    };
+    [
+        row(BY_NODES, "stamps_cpu_share", Some("stamps")),
+        row(BY_EXTRACTOR, "extract_cpu_share", Some("events")),
+        row("takt", "takt_cpu_share", None),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Steps of Table III, from the figures of runs; and what enacting a plan takes, which the paper does
+/// not state.
+fn table_3(policy: &str, phase: Option<&str>, runs: &[RunSummary]) -> Vec<StepRow> {
+    let figure = |name: &str| {
+        let name = phase.map_or_else(|| name.to_owned(), |phase| format!("{name}@{phase}"));
+        mean(runs, &name)
+    };
+    let steps = [
+        ("extraction", "extract_ms_per_plan"),
+        ("model", "processing_ms_per_plan"),
+        ("budgets", "budgeting_ms_per_plan"),
+        ("analysis", "timing_ms_per_plan"),
+        ("enactment", "enact_ms_per_plan"),
+    ];
+    let row = |step: &str, ms_per_plan| StepRow {
+        policy: policy.to_owned(),
+        phase: phase.map(str::to_owned),
+        step: step.to_owned(),
+        ms_per_plan,
+    };
+    steps.into_iter().filter_map(|(step, name)| Some(row(step, figure(name)?))).collect()
 }
 
 /// The four steps, where all are there.
@@ -261,6 +394,14 @@ mod tests {
         let reported: Vec<_> = rows.iter().map(|r| (r.phase.as_str(), r.completions, r.violations)).collect();
         assert_eq!(reported, [("idle", 4, 2), ("busy", 4, 2)]);
         assert_eq!(rows[1].worst_ms, Some(90.0 / 1e6));
+    }
+
+    #[test]
+    fn one_in_a_hundred_is_above_the_99th() {
+        assert_eq!(p99_ns((1..=100).rev().collect()), Some(99));
+        assert_eq!(p99_ns((1..=1000).collect()), Some(990));
+        assert_eq!(p99_ns(vec![7]), Some(7));
+        assert_eq!(p99_ns(Vec::new()), None);
     }
 
     #[test]

@@ -1,41 +1,33 @@
 //! Running a ROS 2 system under the manager or a baseline.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::fs::File;
-use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use takt_lab::keeper::Window;
 use takt_lab::options::RunOptions;
 use takt_lab::robot::{Conclusion, Critical, End, Kind, NoCriticalThread, Observe, Robot, Running, read};
 use takt_lab::{ConfigError, LabError, Session};
 use takt_manager::enact::platform;
-use takt_manager::live::launch::Launched;
 use takt_manager::live::{self, ChainStatus, Live, Log, Status};
 use takt_manager::{Goals, Plan};
 use takt_model::Model;
 use takt_ros::preload::{Probe, ProbeOptions, ProbeSession};
-use takt_ros_workload::rclcpp::{self, Nodes};
-use takt_ros_workload::{self as workload, Program};
 use takt_rt::clock::monotonic_ns;
-use takt_rundir::{Measure, Phase, RunDir};
+use takt_rundir::{Measure, RunDir};
 
 use super::baseline::criticality_monotonic;
 use super::chains::Chains;
 use super::costs::Costs;
-use super::{ManagerPolicy, NodeKind, RosFile, SHIPPED};
+use super::known::Known;
+use super::nodes::{OwnCpu, Started, note_load, phases, real_nodes, stamps};
+use super::plain::Plain;
+use super::{ManagerPolicy, RosFile, SHIPPED};
 
 /// Between two looks at the events, as the manager does by itself.
-const POLL: Duration = Duration::from_millis(25);
-/// Key of `run.json` that says what the nodes are.
-pub(super) const NODES_KEY: &str = "nodes";
-const OWN_NODES: &str = "processes of Takt's that behave like nodes";
-/// What a system gets to end by itself.
-const GRACE: Duration = Duration::from_secs(5);
-
+pub(super) const POLL: Duration = Duration::from_millis(25);
 /// A ROS 2 system as a registry lists it.
 pub static KIND: Kind = Kind {
     campaigns: &[("manager", include_str!("../../../campaigns/manager.toml"))],
@@ -89,17 +81,28 @@ impl Robot for RosFile {
     ) -> Result<Box<dyn Running>, LabError> {
         let goals = self.goals().map_err(LabError::file(self.name()))?;
         let real = real_nodes(self, session)?;
+        note_load(self, session)?;
+        let known = self.command.is_none().then(|| {
+            let (known, wrong) = Known::new(self.system(), &goals);
+            session.header.problems.extend(wrong);
+            known
+        });
+        let length = options.length(self.seconds);
+        let chains = Chains::open(&goals, session)?;
+        if let (Some(known), ManagerPolicy::Rr | ManagerPolicy::Cfs) = (&known, self.policy) {
+            let plain = Plain::start(self, (&goals, known.clone()), chains, real.as_ref(), session, length)?;
+            return Ok(Box::new(plain.stopped_by(Arc::clone(&options.stop))));
+        }
         // Real nodes bring their own tracepoints.
         let stand_in = self.command.is_none() && real.is_none();
         let probe = ProbeSession::create(&ProbeOptions { stand_in, ..Default::default() })
             .map_err(LabError::robot)?;
-        let chains = Chains::open(&goals, session)?;
         let (live, enacts) = manager(self, &goals, &probe, session)?;
-        let length = options.length(self.seconds);
-        let system = Started::start(self, real.as_ref(), session.dir(), &probe)?;
+        let system = Started::observed(self, known.as_ref(), real.as_ref(), session.dir(), &probe)?;
         Ok(Box::new(Managed {
             file: self.clone(),
             goals,
+            known,
             chains,
             live,
             enacts,
@@ -107,20 +110,23 @@ impl Robot for RosFile {
             measured: [u64::MAX; 2],
             system,
             costs: Costs::new(&[]),
+            cpu: OwnCpu::default(),
             baseline: Baseline::default(),
             trouble: None,
             last: None,
             window: Window::default(),
             stop: Arc::clone(&options.stop),
-            _probe: probe,
+            probe,
         }))
     }
 }
 
-/// A system under the manager, or under a baseline.
+/// A system under the manager, or a command's under a baseline, whose nodes write nothing down.
 struct Managed {
     file: RosFile,
     goals: Goals,
+    /// The workload, whose nodes write down what they do; `None`: a command's.
+    known: Option<Known>,
     chains: Chains,
     live: Live<Probe>,
     enacts: bool,
@@ -129,6 +135,7 @@ struct Managed {
     measured: [u64; 2],
     system: Started,
     costs: Costs,
+    cpu: OwnCpu,
     baseline: Baseline,
     /// What ended the system before its time.
     trouble: Option<String>,
@@ -136,7 +143,7 @@ struct Managed {
     window: Window,
     stop: Arc<AtomicBool>,
     // Dropped last: what the nodes' probes write to.
-    _probe: ProbeSession,
+    probe: ProbeSession,
 }
 
 impl Running for Managed {
@@ -146,9 +153,10 @@ impl Running for Managed {
 
     fn loaded(&mut self, session: &mut Session) -> Result<(), LabError> {
         let lead = Duration::from_secs_f64(self.file.learn_seconds);
-        let (measured_ns, end_ns) = self.system.begin(&self.file, lead, self.length)?;
+        let count = self.known.as_ref().map_or(0, |known| known.system.phases.len());
+        let (measured_ns, end_ns) = self.system.begin(count, lead, self.length)?;
         self.measured = [measured_ns, end_ns];
-        session.header.phases = self.system.phases(&self.file, measured_ns, end_ns);
+        session.header.phases = phases(self.known.as_ref(), measured_ns, end_ns);
         self.chains.measured(measured_ns, end_ns);
         self.costs = Costs::new(&session.header.phases);
         self.live.settle();
@@ -158,6 +166,11 @@ impl Running for Managed {
     fn is_ready(&self) -> bool {
         let [measured_ns, end_ns] = self.measured;
         (measured_ns..end_ns).contains(&monotonic_ns())
+    }
+
+    fn begun(&mut self, _session: &mut Session, _from_ns: u64) -> Result<(), LabError> {
+        self.cpu.begin();
+        Ok(())
     }
 
     fn pace(&self) -> Duration {
@@ -177,7 +190,7 @@ impl Running for Managed {
         if self.file.policy == ManagerPolicy::Rr {
             self.baseline.follow(&self.goals, &self.live);
         }
-        self.chains.keep(&mut self.live)
+        self.keep()
     }
 
     fn line(&mut self) -> String {
@@ -195,6 +208,7 @@ impl Running for Managed {
     }
 
     fn closed(&mut self, session: &mut Session) -> Result<(), LabError> {
+        std::mem::take(&mut self.cpu).end(session);
         std::mem::replace(&mut self.costs, Costs::new(&[])).close(&self.live, session);
         // What holds now; once the nodes have ended there is nothing left to guarantee.
         let (status, plan) = (self.live.status(monotonic_ns()), self.live.plan().cloned());
@@ -202,56 +216,53 @@ impl Running for Managed {
         Ok(())
     }
 
-    fn stop(self: Box<Self>, session: &mut Session, end: &End) -> Result<Conclusion, LabError> {
-        let Self { mut chains, mut live, mut system, baseline, trouble, last, stop, _probe, .. } = *self;
-        let last = last.ok_or(LabError::Internal("the status of the window's end"))?;
-        session.header.problems.extend(end.trouble.clone().or(trouble));
-        session.header.problems.extend(system.end(&stop));
-        live.source_mut().finish();
+    fn stop(mut self: Box<Self>, session: &mut Session, end: &End) -> Result<Conclusion, LabError> {
+        session.header.problems.extend(end.trouble.clone().or(self.trouble.take()));
+        session.header.problems.extend(self.system.end(&self.stop));
+        self.live.source_mut().finish();
         // What had not been read when the nodes ended.
-        while live.step(monotonic_ns()).map_err(LabError::robot)? {}
-        chains.keep(&mut live)?;
+        while self.live.step(monotonic_ns()).map_err(LabError::robot)? {}
+        self.keep()?;
+        let Self { file, known, mut chains, live, baseline, last, probe, length, .. } = *self;
+        let last = last.ok_or(LabError::Internal("the status of the window's end"))?;
+        if let Some(known) = &known {
+            let seconds = file.learn_seconds + length.as_secs_f64();
+            chains.take(known, &stamps(known, probe.directory(), session, seconds)?)?;
+        }
         chains.close(session)?;
         session.header.not_granted.extend(baseline.refused);
         session.note("rr", &baseline.given)?;
-        conclude(live, &last, session)?;
+        conclude(live, &last, session, known.is_none())?;
         Ok(Conclusion::Common)
     }
 }
 
-/// The workload's nodes on `rclcpp`, where they are wanted and there. What runs is said in
-/// `run.json`: `nodes`.
-fn real_nodes(file: &RosFile, session: &mut Session) -> Result<Option<Nodes>, LabError> {
-    if file.command.is_some() {
-        return Ok(None);
+impl Managed {
+    /// Takes what the manager saw of the chains: what counts of a command's, and nothing where the
+    /// nodes write down themselves what they do.
+    fn keep(&mut self) -> Result<(), LabError> {
+        if self.known.is_none() {
+            return self.chains.keep(&mut self.live);
+        }
+        self.live.completions();
+        self.live.skips();
+        Ok(())
     }
-    let found = match file.nodes {
-        NodeKind::Processes => None,
-        NodeKind::Auto | NodeKind::Rclcpp => Some(rclcpp::find()),
-    };
-    let (words, nodes) = match found {
-        None => (OWN_NODES.to_owned(), None),
-        Some(Ok(nodes)) => {
-            let middleware = nodes.middleware.as_deref().unwrap_or("its own middleware");
-            (format!("rclcpp of ROS 2 {} on {middleware}", nodes.distribution), Some(nodes))
-        }
-        Some(Err(missing)) if file.nodes == NodeKind::Rclcpp => {
-            return Err(LabError::Config(format!("nodes = \"rclcpp\": {missing}")));
-        }
-        // Who has ROS 2 sourced should know why it is not what runs.
-        Some(Err(missing)) => (format!("{OWN_NODES} ({missing})"), None),
-    };
-    session.note(NODES_KEY, &words)?;
-    Ok(nodes)
 }
 
-/// The manager, or its eyes alone for the baselines; and whether it enacts what it plans.
+/// The manager, or its eyes alone for a command's baselines; and whether it enacts what it plans.
 fn manager(
     file: &RosFile,
     goals: &Goals,
     probe: &ProbeSession,
     session: &mut Session,
 ) -> Result<(Live<Probe>, bool), LabError> {
+    let mut goals = goals.clone();
+    let plans = file.policy.manager();
+    // Before the platform, which may depend on it.
+    if let Some(policy) = plans {
+        goals.options.policy = policy;
+    }
     let platform = platform(&goals.options).map_err(LabError::robot)?;
     let open = |observe: bool| -> Result<Live<Probe>, live::Error> {
         let probe = probe.probe().map_err(|error| live::Error::Source(Box::new(error)))?;
@@ -263,9 +274,9 @@ fn manager(
         };
         Live::new(goals.clone(), platform.clone(), probe, options)
     };
-    match open(file.policy != ManagerPolicy::Takt) {
-        Ok(live) => Ok((live, file.policy == ManagerPolicy::Takt)),
-        Err(error) if file.strict || file.policy != ManagerPolicy::Takt => Err(LabError::robot(error)),
+    match open(plans.is_none()) {
+        Ok(live) => Ok((live, plans.is_some())),
+        Err(error) if file.strict || plans.is_none() => Err(LabError::robot(error)),
         Err(error) => {
             let live = open(true).map_err(LabError::robot)?;
             session.header.not_granted.push(format!("nothing is reserved: {error}"));
@@ -279,130 +290,7 @@ fn log_file(dir: &RunDir, name: &str) -> Option<Box<dyn std::io::Write + Send>> 
     File::create(dir.path().join(name)).ok().map(|file| Box::new(file) as Box<dyn std::io::Write + Send>)
 }
 
-/// What runs.
-enum Started {
-    Workload(Option<workload::Running>),
-    Command(Launched),
-}
-
-impl Started {
-    fn start(
-        file: &RosFile,
-        real: Option<&Nodes>,
-        dir: &RunDir,
-        probe: &ProbeSession,
-    ) -> Result<Self, LabError> {
-        let failed = LabError::Config;
-        if let Some(words) = &file.command {
-            let (program, arguments) =
-                words.split_first().ok_or_else(|| failed("command: expected a program".to_owned()))?;
-            let mut command = Command::new(program);
-            command.args(arguments);
-            return Launched::start(command, probe)
-                .map(Self::Command)
-                .map_err(|error| failed(format!("{program}: {error}")));
-        }
-        let system = file.system();
-        let path = dir.path().join("workload.toml");
-        let text = toml::to_string(&system)?;
-        std::fs::write(&path, text).map_err(LabError::io(&path))?;
-        let environment = probe.environment(std::env::var_os("LD_PRELOAD"));
-        let environment: Vec<(OsString, OsString)> =
-            environment.into_iter().map(|(name, value)| (name.into(), value)).collect();
-        if let Some(nodes) = real {
-            let program = nodes.program(&system, probe.directory());
-            let program = program.map_err(LabError::io(probe.directory()))?;
-            let running = workload::Running::start(&system, &Program { environment, ..program })
-                .map_err(LabError::robot)?;
-            return Ok(Self::Workload(Some(running)));
-        }
-        let exe =
-            std::env::current_exe().map_err(|error| failed(format!("this program's own path: {error}")))?;
-        // Sockets go where paths are short, and away with the session.
-        let arguments: Vec<OsString> = vec![
-            "workload".into(),
-            path.into(),
-            "--directory".into(),
-            probe.directory().as_os_str().to_owned(),
-            "--node".into(),
-        ];
-        let running = workload::Running::start(&system, &Program { path: exe, arguments, environment })
-            .map_err(LabError::robot)?;
-        Ok(Self::Workload(Some(running)))
-    }
-
-    /// Lets it begin. Returns when the measured window begins and ends.
-    fn begin(&mut self, file: &RosFile, lead: Duration, length: Duration) -> Result<(u64, u64), LabError> {
-        match self {
-            Self::Workload(Some(running)) => {
-                let window =
-                    running.begin(lead, length, file.system().phases.len()).map_err(LabError::robot)?;
-                Ok((window.phases_ns, window.end_ns))
-            }
-            Self::Workload(None) => Ok((0, 0)),
-            Self::Command(_) => {
-                let from_ns = monotonic_ns() + lead.as_nanos() as u64;
-                Ok((from_ns, from_ns + length.as_nanos() as u64))
-            }
-        }
-    }
-
-    /// The load phases of the measured window; none of a command, which reports nothing of its
-    /// load.
-    fn phases(&self, file: &RosFile, from_ns: u64, to_ns: u64) -> Vec<Phase> {
-        let names = match self {
-            Self::Workload(_) => file.system().phases,
-            Self::Command(_) => Vec::new(),
-        };
-        let (count, length) = (names.len().max(1) as u128, u128::from(to_ns.saturating_sub(from_ns)));
-        let at = |index: usize| from_ns + (length * index as u128 / count) as u64;
-        let phase = |(index, name): (usize, String)| Phase { name, from_ns: at(index), to_ns: at(index + 1) };
-        if names.len() < 2 { Vec::new() } else { names.into_iter().enumerate().map(phase).collect() }
-    }
-
-    fn trouble(&mut self) -> Option<String> {
-        match self {
-            Self::Workload(Some(running)) => {
-                running.ended().then(|| "the workload ended before its time".to_owned())
-            }
-            Self::Workload(None) => None,
-            Self::Command(launched) => match launched.ended() {
-                Ok(None) => None,
-                Ok(Some(status)) => Some(format!("the command ended: {status}")),
-                Err(error) => Some(format!("the command: {error}")),
-            },
-        }
-    }
-
-    /// Ends it in order where it does not end by itself. Returns what was wrong.
-    fn end(&mut self, stop: &AtomicBool) -> Vec<String> {
-        let until = Instant::now() + GRACE;
-        match self {
-            Self::Workload(running) => {
-                let Some(mut running) = running.take() else { return Vec::new() };
-                while !running.ended() && Instant::now() < until && !stop.load(Ordering::Acquire) {
-                    std::thread::sleep(POLL);
-                }
-                if !running.ended() {
-                    // Dropping it ends the nodes, which are finishing a long callback at best.
-                    return Vec::new();
-                }
-                let ended = running.wait().into_iter().filter(|ended| ended.losses.is_none());
-                ended.map(|ended| format!("node {} ended before its time", ended.node)).collect()
-            }
-            Self::Command(launched) => {
-                while launched.ended().is_ok_and(|status| status.is_none()) && Instant::now() < until {
-                    launched.end();
-                    std::thread::sleep(POLL);
-                }
-                launched.end_rest();
-                Vec::new()
-            }
-        }
-    }
-}
-
-/// The RR baseline, renewed with every plan.
+/// The RR baseline of a command, renewed with every plan.
 #[derive(Default)]
 struct Baseline {
     plans: u64,
@@ -436,23 +324,32 @@ struct Last {
     model: Model,
 }
 
-/// Ends the manager, restores the system, and keeps what it did and cost.
-fn conclude(live: Live<Probe>, last: &Last, session: &mut Session) -> Result<(), LabError> {
+/// Ends the manager, restores the system, and keeps what it did and cost. `counts`: what it saw of
+/// the chains is what counts.
+fn conclude(live: Live<Probe>, last: &Last, session: &mut Session, counts: bool) -> Result<(), LabError> {
     let finished = live.finish().map_err(LabError::robot)?;
     let status = &last.status;
     let figures = &mut session.header.figures;
     let plans = status.plans.max(1) as f64;
     let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value);
     put("manager_cpu_share", status.cost.cpu_share);
+    let extracted_ns = status.cost.extract_ns.saturating_add(status.cost.model_ns);
+    put("extract_cpu_share", extracted_ns as f64 / status.running_ns.max(1) as f64);
     put("analysis_ms", status.cost.worst_analysis_ns as f64 / 1e6);
     put("extract_ms_per_plan", status.cost.extract_ns as f64 / 1e6 / plans);
     put("model_ms_per_plan", status.cost.model_ns as f64 / 1e6 / plans);
     put("plan_ms_per_plan", status.cost.plan_ns as f64 / 1e6 / plans);
+    let processing_ns = status.cost.model_ns + status.cost.reading_ns;
+    put("processing_ms_per_plan", processing_ns as f64 / 1e6 / plans);
+    put("budgeting_ms_per_plan", status.cost.budgeting_ns as f64 / 1e6 / plans);
+    put("timing_ms_per_plan", status.cost.timing_ns as f64 / 1e6 / plans);
     put("enact_ms_per_plan", status.cost.enact_ns as f64 / 1e6 / plans);
     put("plans", status.plans as f64);
     put("events", status.events as f64);
     for chain in &status.chains {
-        put(&format!("dropped.{}", chain.name), chain.dropped as f64);
+        if counts {
+            put(&format!("dropped.{}", chain.name), chain.dropped as f64);
+        }
         if let Some(bound_ns) = chain.bound_ns {
             put(&format!("bound_ms.{}", chain.name), bound_ns as f64 / 1e6);
         }

@@ -260,6 +260,7 @@ pub struct Segment {
 }
 
 /// `takt workload`
+#[cfg(feature = "ros")]
 #[derive(Debug, clap::Args)]
 pub struct Workload {
     /// System file (TOML); without, the mobile robot of the ROS-Llama paper
@@ -267,6 +268,9 @@ pub struct Workload {
     /// Length, seconds; the load phases divide it equally
     #[arg(long, default_value_t = 66.0, value_parser = positive_seconds)]
     pub seconds: f64,
+    /// Load of the built-in robot: paper, or eight-trackers, which is heavier
+    #[arg(long, conflicts_with = "system", default_value_t = takt_robot_ros::Load::Paper, value_parser = bench::load)]
+    pub load: takt_robot_ros::Load,
     /// Print the built-in system to begin from, and end
     #[arg(long)]
     pub show: bool,

@@ -29,7 +29,8 @@ pub enum BenchRobot {
     /// The safety cell under planted faults, judged by the controller's own log
     #[cfg(feature = "cell")]
     Faults(BenchFaults),
-    /// The latency manager: seven chains of a mobile robot under the manager, SCHED_RR and CFS
+    /// The latency manager: seven chains of a mobile robot under the manager, the paper's manager,
+    /// SCHED_RR and CFS
     #[cfg(feature = "ros")]
     Manager(BenchManager),
 }
@@ -204,22 +205,32 @@ pub struct BenchGpu {
     pub check: bool,
 }
 
+/// A load by its name.
+#[cfg(feature = "ros")]
+pub(super) fn load(text: &str) -> Result<takt_robot_ros::Load, String> {
+    text.parse()
+}
+
 /// `takt bench manager`
+#[cfg(feature = "ros")]
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::BENCH_MANAGER)]
 pub struct BenchManager {
     /// Length of the measured window in seconds; three load phases divide it
     #[arg(long, default_value_t = 66.0, value_parser = positive_seconds)]
     pub seconds: f64,
-    /// Policies instead of all: takt, rr, cfs
+    /// Policies instead of all: takt, ros-llama, rr, cfs
     #[arg(long = "policy", value_delimiter = ',')]
     pub policies: Vec<String>,
+    /// Load of the built-in robot: paper, or eight-trackers, which is heavier
+    #[arg(long, default_value_t = takt_robot_ros::Load::Paper, value_parser = load)]
+    pub load: takt_robot_ros::Load,
     /// Repetitions
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
     /// Go on with this bench, which was stopped or killed; its length, policies and repetitions are
     /// in its folder
-    #[arg(long, value_name = "BENCH", conflicts_with_all = ["seconds", "policies", "repeat", "config", "runs"])]
+    #[arg(long, value_name = "BENCH", conflicts_with_all = ["seconds", "policies", "load", "repeat", "config", "runs"])]
     pub resume: Option<PathBuf>,
     /// Also compare with an earlier bench of these chains: differences with confidence intervals
     #[arg(long, value_name = "BENCH")]

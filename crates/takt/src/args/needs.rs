@@ -95,7 +95,7 @@ Takes several minutes for all cases. Needs no root.";
 
 /// `takt bench manager`
 pub const BENCH_MANAGER: &str = "\
-Takes about 4 minutes with the defaults: 3 policies of 66 s. The policies takt and rr need root, or cap_sys_nice.";
+Takes about 5 minutes with the defaults: 4 policies of 66 s. All policies but cfs need root, or cap_sys_nice.";
 
 /// `takt demo`
 pub const DEMO: &str = "\

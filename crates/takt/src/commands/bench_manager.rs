@@ -3,7 +3,7 @@
 
 use takt_lab::campaign::{Campaign, Plan, shipped};
 use takt_report::compare::{Options, compare, document};
-use takt_robot_ros::manager_table;
+use takt_robot_ros::{Load, manager_table};
 
 use super::tidy::Tidy;
 use super::{CommandResult, campaign};
@@ -39,6 +39,11 @@ pub fn run(args: &BenchManager) -> CommandResult {
             file.repetitions = args.repeat;
             file.use_config(args.config.as_deref());
             file.set_text(&format!("seconds={}", args.seconds))?;
+            if args.load != Load::Paper {
+                file.set_text(&format!("load={}", args.load))?;
+            }
+            // Which policy comes first in a bench without repetitions is left to the time of day.
+            file.seed = takt_rt::clock::realtime_ns() / 1_000_000_000;
             if !args.policies.is_empty() {
                 file.replace_values("policy", &args.policies)?;
             }

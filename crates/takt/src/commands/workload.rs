@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use takt_ros_workload::system::TURTLEBOT;
+use takt_robot_ros::Load;
+use takt_ros_workload::system::{EIGHT_TRACKERS, TURTLEBOT};
 use takt_ros_workload::{Program, Running, System, serve};
 
 use super::{CommandResult, stop_flag};
@@ -13,7 +14,13 @@ use crate::args;
 
 pub fn run(args: &args::Workload) -> CommandResult {
     if args.show {
-        print!("{TURTLEBOT}");
+        print!(
+            "{}",
+            match args.load {
+                Load::Paper => TURTLEBOT,
+                Load::EightTrackers => EIGHT_TRACKERS,
+            }
+        );
         return Ok(ExitCode::SUCCESS);
     }
     let system = match &args.system {
@@ -22,8 +29,10 @@ pub fn run(args: &args::Workload) -> CommandResult {
                 .map_err(|error| format!("{}: {error}", path.display()))?;
             System::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?
         }
-        None => System::turtlebot(),
+        None => args.load.system(),
     };
+    // What the bench starts as nodes is fitted already, and stays as it is.
+    let (system, _) = system.fitted(takt_robot_ros::cores());
     if let (Some(node), Some(directory)) = (&args.node, &args.directory) {
         serve(&system, node, directory)?;
         return Ok(ExitCode::SUCCESS);
@@ -60,7 +69,10 @@ pub fn run(args: &args::Workload) -> CommandResult {
 /// This program again, as one node.
 fn node_program(args: &args::Workload, sockets: &std::path::Path) -> std::io::Result<Program> {
     let mut arguments: Vec<OsString> = vec!["workload".into()];
-    arguments.extend(args.system.iter().map(|path| path.clone().into_os_string()));
+    match &args.system {
+        Some(path) => arguments.push(path.clone().into_os_string()),
+        None => arguments.extend(["--load".into(), args.load.to_string().into()]),
+    }
     arguments.extend(["--directory".into(), sockets.as_os_str().to_owned(), "--node".into()]);
     Ok(Program { path: std::env::current_exe()?, arguments, environment: Vec::new() })
 }

@@ -219,10 +219,7 @@ pub fn manager_table(table: &ManagerTable) -> String {
                     let _ = write!(
                         text,
                         " | {:>5} / {:<6} {:>8.1} {:>9.1}",
-                        super::counted(row.violations),
-                        row.completions,
-                        median_ms,
-                        worst_ms
+                        row.late, row.completions, median_ms, worst_ms
                     );
                 }
                 None => {
@@ -231,6 +228,13 @@ pub fn manager_table(table: &ManagerTable) -> String {
             }
         }
         let _ = writeln!(text);
+    }
+    for row in table.rows.iter().filter(|row| row.skipped > 0) {
+        let _ = writeln!(
+            text,
+            "{}, {}: {} more releases never ran, or had not ended when the nodes did",
+            row.policy, row.chain, row.skipped
+        );
     }
     text.push_str(&phases(table, &chains, &policies));
     let given_up = table.rows.iter().filter_map(|row| Some((row, row.excused.as_ref()?)));
@@ -241,22 +245,25 @@ pub fn manager_table(table: &ManagerTable) -> String {
         let _ =
             writeln!(text, "\nManager: {:.2} % of one CPU; longest analysis {analysis:.1} ms", share * 100.0);
     }
-    if let Some([extract, model, plan, enact]) = table.cost_ms_per_plan {
-        let all = extract + model + plan + enact;
+    text.push_str(&steps(table));
+    text.push_str(&observing(table));
+    if let Some(load) = &table.load {
+        let paper = load.paper.as_ref().map(|paper| {
+            let machine = paper.machine.as_deref().unwrap_or("a machine");
+            format!(" of {machine}, {} cores", paper.cores)
+        });
         let _ = writeln!(
             text,
-            "CPU time for each plan: extraction {extract:.1} ms, model {model:.1}, budgets and analysis {plan:.1}, enactment {enact:.1}; \
-             {all:.1} together (paper, at 600 MHz: 1390, 320, 560; 2270)"
+            "Load: {}{}; on {} cores here costs are multiplied by {:.2}. {}",
+            load.name,
+            paper.unwrap_or_default(),
+            load.here.cores,
+            load.factor,
+            load.rule
         );
     }
-    for phase in &table.cost_by_phase {
-        let [extract, model, plan, enact] = phase.ms_per_plan;
-        let _ = writeln!(
-            text,
-            "  {}: extraction {extract:.1} ms, model {model:.1}, budgets and analysis {plan:.1}, enactment {enact:.1}; {:.2} % of a CPU",
-            phase.phase,
-            phase.cpu_share * 100.0
-        );
+    if !table.order.is_empty() {
+        let _ = writeln!(text, "Runs were made in this order: {}", table.order.join(", "));
     }
     let stolen = table.rows.iter().map(|row| row.stolen).fold(0.0, f64::max);
     if stolen > 0.001 {
@@ -270,6 +277,58 @@ pub fn manager_table(table: &ManagerTable) -> String {
     }
     for dir in &table.run_dirs {
         let _ = writeln!(text, "{dir}");
+    }
+    text
+}
+
+/// Table III: CPU time for each plan, step by step.
+fn steps(table: &ManagerTable) -> String {
+    let mut text = String::new();
+    let mut phases: Vec<(&str, Option<&str>)> = Vec::new();
+    for row in &table.steps {
+        let key = (row.policy.as_str(), row.phase.as_deref());
+        if !phases.contains(&key) {
+            phases.push(key);
+        }
+    }
+    for (policy, phase) in phases {
+        let own = table.steps.iter().filter(|row| row.policy == policy && row.phase.as_deref() == phase);
+        let all: f64 = own.clone().map(|row| row.ms_per_plan).sum();
+        let words: Vec<String> = own.map(|row| format!("{} {:.1} ms", row.step, row.ms_per_plan)).collect();
+        let of = phase.map_or_else(String::new, |phase| format!(", {phase}"));
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{policy}{of}: CPU time for each plan: {}; {all:.1} ms together",
+            words.join(", ")
+        );
+    }
+    if !text.is_empty() {
+        text.push_str("Paper, high load at 600 MHz: extraction 1390 ms, model 320, budgets 130, analysis 430; 2270 together\n");
+    }
+    text
+}
+
+/// What observing took of a CPU, policy by policy.
+fn observing(table: &ManagerTable) -> String {
+    let mut text = String::new();
+    let mut policies: Vec<&str> = Vec::new();
+    for row in &table.observing {
+        if !policies.contains(&row.policy.as_str()) {
+            policies.push(&row.policy);
+        }
+    }
+    for policy in policies {
+        let words = table.observing.iter().filter(|row| row.policy == policy).map(|row| {
+            let by = match row.observed_by.as_str() {
+                "nodes" => "the nodes' own stamps",
+                "extractor" => "the extractor",
+                _ => "all of Takt's process",
+            };
+            format!("{by} {:.3} % of a CPU", row.cpu_share * 100.0)
+        });
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{policy}, observing: {}", words.collect::<Vec<_>>().join(", "));
     }
     text
 }

@@ -271,7 +271,7 @@ fn shipped_campaigns_resolve_to_the_papers_matrices() {
         ("uav-kernels-real-time", 32),
         ("uav-preemption", 8),
         ("humanoid", 18),
-        ("manager", 3),
+        ("manager", 4),
         ("daq", 7),
         ("daq-cores", 7),
         ("daq-long", 8),

@@ -22,9 +22,11 @@ mod sources;
 #[path = "../takt/mod.rs"]
 mod takt;
 
+mod baselines;
 mod bench;
 mod book;
 mod bounds;
+mod budgets;
 mod campaign;
 mod containers;
 mod demo;

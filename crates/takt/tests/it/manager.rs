@@ -104,6 +104,16 @@ fn a_bench_has_all_chains_and_what_the_manager_cost() {
     assert_eq!(phases.len(), 3);
     assert!(of_phases > 0 && of_phases <= rows[0]["completions"].as_u64().unwrap(), "{:#}", rows[0]);
     assert_eq!(all["cost_by_phase"].as_array().unwrap().len(), 3);
+    // Steps of Table III, for the whole run and each phase, of the policy that plans.
+    let steps = all["steps"].as_array().unwrap();
+    assert!(steps.iter().all(|step| step["policy"] == "takt"), "{steps:#?}");
+    assert_eq!(steps.len(), 5 * (1 + 3), "{steps:#?}");
+    for step in ["extraction", "model", "budgets", "analysis", "enactment"] {
+        assert_eq!(steps.iter().filter(|row| row["step"] == step).count(), 4, "{step}: {steps:#?}");
+    }
+    let mut order: Vec<&str> = all["order"].as_array().unwrap().iter().filter_map(|it| it.as_str()).collect();
+    order.sort_unstable();
+    assert_eq!(order, ["cfs", "takt"]);
     // The verdict is about all chains: a line for each.
     let first = PathBuf::from(all["run_dirs"][0].as_str().unwrap());
     let reasons = takt::read_json(&first.join("summary.json"))["reasons"].to_string();
