@@ -199,11 +199,12 @@ fn skipped(outcome: &Outcome) -> bool {
     outcome.refused.is_some()
 }
 
-/// A budget for what is exceeded once in fifty times leaves out the rare peaks: it is smaller, and
-/// the peaks are no more than was asked for.
+/// A bound for what is exceeded once in fifty times leaves out the rare peaks of single
+/// activations: it is shorter and costs no more, and the peaks are no more than was asked for.
+/// Several in a row have a peak among them more often, so that the budget shrinks by less.
 #[test]
 #[ignore = "takes 70 s"]
-fn a_budget_by_probability_is_smaller_and_leaves_out_the_peaks() {
+fn a_bound_by_probability_is_shorter_and_leaves_out_the_peaks() {
     let Some(environment) = ros2::environment() else { return };
     let _machine = alone();
     let worst = outcome(&environment, "", None);
@@ -213,7 +214,9 @@ fn a_budget_by_probability_is_smaller_and_leaves_out_the_peaks() {
     let probable = outcome(&environment, "exceedance = 0.02", None);
     println!("{worst:#?}\n{probable:#?}");
     assert!(worst.reserved_percent > 0.0 && probable.reserved_percent > 0.0, "{worst:#?}\n{probable:#?}");
-    assert!(probable.reserved_percent < worst.reserved_percent * 0.75, "{worst:#?}\n{probable:#?}");
+    assert!(probable.reserved_percent <= worst.reserved_percent, "{worst:#?}\n{probable:#?}");
+    let bounds = [&worst, &probable].map(|outcome| outcome.bound_ms.unwrap());
+    assert!(bounds[1] < bounds[0] * 0.8, "{worst:#?}\n{probable:#?}");
     // The nodes' own account: peaks happened, and fewer than the budget leaves out.
     let share = probable.peaks as f64 / probable.activations as f64;
     assert!(probable.peaks > 0 && share < 0.02, "{probable:#?}");
@@ -343,8 +346,12 @@ fn each_thread_of_an_executor_gets_a_budget_of_its_own() {
     // All or none of them: a chain is never provisioned in part.
     assert!(threads.reserved.is_empty() || threads.reserved.len() == own, "{:#?}", threads.reserved);
     if threads.reserved.is_empty() {
-        let plan = threads.all["plan"]["decisions"].to_string();
-        takt_witness::skip!("this machine has no room for a budget for each thread: {plan}");
+        // Then the chains were given up, and the reason is stated.
+        for chain in threads.all["plan"]["chains"].as_array().unwrap() {
+            assert_eq!(chain["state"]["state"], "degraded", "{chain:#}");
+            println!("{}: {}", chain["name"], chain["state"]["why"]);
+            assert!(chain["state"]["why"].as_str().is_some_and(|why| !why.is_empty()), "{chain:#}");
+        }
         return;
     }
     let budgets: BTreeSet<[u64; 2]> =
