@@ -66,8 +66,8 @@ pub struct CaptureFacts {
     pub cut_packets: u64,
     /// The most bytes that it kept of such a frame; 0 where none is cut.
     pub cut_to_bytes: u64,
-    /// EtherCAT frames that are whole and were cut behind their datagrams, where a probe on the wire
-    /// puts its stamps.
+    /// EtherCAT frames that are whole and were cut behind their datagrams, where a probe on the
+    /// wire puts its stamps.
     pub cut_behind_packets: u64,
     /// Packets without a time stamp, which say nothing of when.
     pub unstamped_packets: u64,

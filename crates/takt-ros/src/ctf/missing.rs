@@ -46,7 +46,8 @@ fn by_number(names: &BTreeSet<String>) -> Option<String> {
     let most = channels.values().filter_map(BTreeSet::last).max().copied()?;
     channels.iter().find_map(|(channel, numbers)| {
         let last = if in_pieces { *numbers.last()? } else { most };
-        // The first number that is not the one in its place; a file cannot name more than there are.
+        // The first number that is not the one in its place; a file cannot name more than there
+        // are.
         let absent = (0..).zip(numbers).find(|(place, number)| place != *number).map(|(place, _)| place);
         let behind = u32::try_from(numbers.len()).ok().filter(|count| *count <= last);
         absent.or(behind).map(|number| format!("{channel}_{number}"))

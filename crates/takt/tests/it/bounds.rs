@@ -133,5 +133,6 @@ fn deep_configuration_is_refused() {
         fs::write(&file, &text).unwrap();
         let message = refusal(&run(["check"]).arg(&file).output().unwrap());
         assert!(message.len() < 1500, "{message}");
+        assert!(message.contains("more than 80") && message.contains("write fewer"), "{message}");
     }
 }

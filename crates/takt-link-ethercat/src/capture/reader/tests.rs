@@ -321,7 +321,8 @@ fn stamps_of_any_resolution_and_order_are_read() {
 
 #[test]
 fn what_is_wrong_in_one_block_hides_nothing_of_the_next() {
-    // Latin-1, as older programs write names and comments; and an option that goes beyond its block.
+    // Latin-1, as older programs write names and comments; and an option that goes beyond its
+    // block.
     let german = option(1, b"ger\xE4t");
     let beyond = [&[0, 1, 0xFF, 0xFF][..], &[0; 4]].concat();
     let name = [option(2, b"Netzwerkkarte f\xFCr EtherCAT"), option(9, &[9])].concat();
