@@ -74,8 +74,29 @@ pub enum Denial {
     Descriptors,
     /// No more memory (RLIMIT_AS).
     Memory,
-    /// The run directory's file system is full.
+    /// The run directory's file system is full from the start.
     Disk,
+    /// Others fill the run directory's file system.
+    Filled,
+    /// Others use up the inodes of the run directory's file system.
+    Inodes,
+    /// The run directory is removed.
+    Removed,
+    /// No more descriptors until the cell's end; it needs none for the connection.
+    DescriptorsToTheEnd,
+}
+
+impl Denial {
+    /// Options of the small file system that the run directory has for itself; `None` where it is on
+    /// an ordinary one.
+    pub(crate) fn file_system(self) -> Option<&'static str> {
+        match self {
+            Self::Disk => Some("size=300k"),
+            Self::Filled => Some("size=24m"),
+            Self::Inodes => Some("size=64m,nr_inodes=80"),
+            _ => None,
+        }
+    }
 }
 
 /// Where the cell's words go.
@@ -161,6 +182,8 @@ pub struct Case {
     pub person_plays: bool,
     /// Whether nothing else may run beside it.
     pub alone: bool,
+    /// Whether the cell must print its verdict and its figures at the end, whatever was denied.
+    pub reports: bool,
     /// More keys for the cell's configuration: table, key, value.
     pub keys: Vec<(&'static str, &'static str, String)>,
 }
@@ -182,6 +205,7 @@ impl Case {
             fails: false,
             person_plays: false,
             alone: false,
+            reports: false,
             keys: Vec::new(),
         }
     }
@@ -240,6 +264,13 @@ impl Case {
     #[must_use]
     pub(crate) fn person_plays(mut self) -> Self {
         self.person_plays = true;
+        self
+    }
+
+    /// The verdict and the figures must be printed at the end.
+    #[must_use]
+    pub(crate) fn reports(mut self) -> Self {
+        self.reports = true;
         self
     }
 

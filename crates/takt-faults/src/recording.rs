@@ -74,6 +74,8 @@ pub enum Spoil {
     Cloth(u32, u16),
     /// The same over so many per cent of the columns, from the left, from top to bottom.
     ClothBeside(u32, u16),
+    /// A strip at this depth, millimetres, hangs over so many per cent of the columns in the middle.
+    Strip(u32, u16),
     /// Something stands on the floor before the watched volume, at this depth, millimetres: over
     /// the middle half of the columns, from the second quarter of the rows down.
     Pallet(u16),
@@ -165,6 +167,10 @@ fn spoil(what: Spoil, frame: &mut Frame, first: &Frame, number: u64) {
         Spoil::Cloth(per_cent, depth_mm) => hang(frame, number, [WIDTH, HEIGHT * per_cent / 100], depth_mm),
         Spoil::ClothBeside(per_cent, depth_mm) => {
             hang(frame, number, [WIDTH * per_cent / 100, HEIGHT], depth_mm)
+        }
+        Spoil::Strip(per_cent, depth_mm) => {
+            let half = WIDTH * per_cent / 200;
+            stand(frame, number, [WIDTH / 2 - half, 0, WIDTH / 2 + half, HEIGHT], depth_mm)
         }
         Spoil::Pallet(depth_mm) => {
             stand(frame, number, [WIDTH / 4, HEIGHT / 4, WIDTH * 3 / 4, HEIGHT], depth_mm)

@@ -1,6 +1,7 @@
 //! Runs cases: several side by side, each with processes, ports and a folder of its own.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -196,17 +197,66 @@ impl<'a> Play<'a> {
     /// Waits until the cell's verdict begins to count: what happened before would not be in it. A
     /// recording has its own time, which is later.
     fn is_measured(&mut self) -> Result<bool, FaultError> {
-        // The full disk's run directory is in a mount namespace of its own.
+        // What a disk that is full from the start holds of it nobody knows.
         if matches!(self.case.plant, Plant::Recording(..) | Plant::Machine(Denial::Disk)) {
             return Ok(true);
         }
-        let path = self.folder.join("run/run.json");
+        let path = self.run_dir().join("run.json");
         let counts = || {
             let text = fs::read_to_string(&path).unwrap_or_default();
             let run: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
             run["facts"]["window_ns"][0].as_u64().is_some_and(|from_ns| from_ns > 0)
         };
         self.wait(PATIENCE, |_| counts())
+    }
+
+    /// The cell's run directory, from here: one in a file system of its own is in a mount namespace
+    /// of its own.
+    fn run_dir(&self) -> PathBuf {
+        let run = self.folder.join("run");
+        match self.case.plant {
+            Plant::Machine(denial) if denial.file_system().is_some() => {
+                let within = run.join(command::WITHIN);
+                let path = within.strip_prefix("/").unwrap_or(&within);
+                Path::new("/proc").join(self.cell.pid().to_string()).join("root").join(path)
+            }
+            _ => run,
+        }
+    }
+
+    /// Takes from the cell what the machine has. Returns from when on it is taken.
+    fn deny(&mut self, denial: Denial) -> Result<u64, FaultError> {
+        let (pid, now_ns) = (self.cell.pid(), monotonic_ns());
+        let dir = self.run_dir();
+        match denial {
+            Denial::FileSize => limit(pid, libc::RLIMIT_FSIZE, 1024)?,
+            Denial::Memory => limit(pid, libc::RLIMIT_AS, address_space(pid)?)?,
+            Denial::Descriptors => {
+                limit(pid, libc::RLIMIT_NOFILE, 3)?;
+                return Ok(self.proxy.plant(&[crate::proxy::Disturbance::Reset]));
+            }
+            Denial::DescriptorsToTheEnd => limit(pid, libc::RLIMIT_NOFILE, 3)?,
+            Denial::Disk => {}
+            Denial::Filled => until_full(|| {
+                let mut filler = fs::File::create(dir.join("../filler"))?;
+                loop {
+                    filler.write_all(&[7; 1 << 16])?;
+                }
+            })?,
+            Denial::Inodes => {
+                let mut number = 0;
+                until_full(|| {
+                    loop {
+                        number += 1;
+                        fs::File::create(dir.join(format!("../filler-{number}")))?;
+                    }
+                })?;
+            }
+            Denial::Removed => {
+                fs::remove_dir_all(&dir).map_err(FaultError::io("removing the run directory"))?
+            }
+        }
+        Ok(now_ns)
     }
 
     fn add(&mut self, rule: &'static str, evidence: String) {
@@ -291,21 +341,12 @@ impl<'a> Play<'a> {
                 self.cell.signal(libc::SIGCONT);
             }
             Plant::Machine(denial) => {
-                times.known_ns = monotonic_ns();
-                let pid = self.cell.pid();
-                match denial {
-                    Denial::FileSize => limit(pid, libc::RLIMIT_FSIZE, 1024)?,
-                    Denial::Memory => limit(pid, libc::RLIMIT_AS, address_space(pid)?)?,
-                    Denial::Descriptors => {
-                        limit(pid, libc::RLIMIT_NOFILE, 3)?;
-                        times.known_ns = self.proxy.plant(&[crate::proxy::Disturbance::Reset]);
-                    }
-                    Denial::Disk => {}
-                }
+                let denial = *denial;
+                times.known_ns = self.deny(denial)?;
                 self.hold();
                 times.ended_ns = monotonic_ns();
-                if matches!(denial, Denial::Descriptors) && self.cell.ended().is_none() {
-                    limit(pid, libc::RLIMIT_NOFILE, 1024)?;
+                if denial == Denial::Descriptors && self.cell.ended().is_none() {
+                    limit(self.cell.pid(), libc::RLIMIT_NOFILE, 1024)?;
                 }
             }
             Plant::Output(_) => {
@@ -440,6 +481,15 @@ impl<'a> Play<'a> {
         }
         let in_order = asked && status.is_some() && moves(self.case);
         Ok(Scene { planted: self.planted, rows: self.log.rows, times, in_order, findings, summary, message })
+    }
+}
+
+/// Does something until a file system takes no more.
+fn until_full(fill: impl FnOnce() -> std::io::Result<std::convert::Infallible>) -> Result<(), FaultError> {
+    match fill() {
+        Err(error) if error.kind() == std::io::ErrorKind::StorageFull => Ok(()),
+        Err(error) => Err(FaultError::io("filling the run directory's file system")(error)),
+        Ok(never) => match never {},
     }
 }
 

@@ -60,10 +60,13 @@ impl Recording {
     /// # Errors
     /// [`WatchError::Files`].
     pub fn create(root: &Path, at: Option<&Path>, label: &str) -> Result<Self, WatchError> {
-        let dir = match at {
-            Some(path) => RunDir::create_at(path)?,
-            None => RunDir::create(root, "watch")?,
+        let made = match at {
+            Some(path) => RunDir::create_at(path),
+            None => RunDir::create(root, "watch"),
         };
+        // A disk that is full now, or later, ends no watch.
+        let dir = made.or_else(RunDir::in_memory)?;
+        dir.keep_in_memory();
         let header = RunHeader::new("watch", label);
         let mut extra = Map::new();
         extra.insert(takt_rundir::COMMAND_KEY.to_owned(), Value::String(takt_rundir::command_line()));
@@ -96,6 +99,11 @@ impl Recording {
     /// Where it is.
     pub fn path(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// What was recorded, with what of it is in memory alone.
+    pub fn dir(&self) -> &RunDir {
+        &self.dir
     }
 
     fn write_header(&self) -> Result<(), WatchError> {
@@ -167,6 +175,7 @@ impl Recording {
             let rows = self.rows_lost;
             self.header.problems.push(format!("the last {rows} cycles have no row: {error}"));
         }
+        self.header.problems.extend(self.dir.unwritten().map(|unwritten| unwritten.to_string()));
         let any_periodic = report.threads.iter().any(|thread| is_own(thread.kind));
         for thread in &report.threads {
             let Some(file) = self.files.get_mut(&thread.tid) else { continue };
@@ -192,7 +201,12 @@ impl Recording {
         }
         if let Some(history) = history.filter(|history| !history.windows.is_empty()) {
             let path = self.dir.path().join(LATE_FILE);
-            picture(&path, history, report)?;
+            if let Err(error) = picture(&path, history, report) {
+                // Half of a picture is none.
+                let _ = std::fs::remove_file(&path);
+                let Some(shelter) = self.dir.shelter() else { return Err(error) };
+                picture(&shelter.join(LATE_FILE), history, report)?;
+            }
         }
         for file in self.files.values_mut() {
             file.flush()?;

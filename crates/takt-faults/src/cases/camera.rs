@@ -85,18 +85,18 @@ pub(super) fn cases() -> Vec<Case> {
         hides("cloth-at-300-mm", Spoil::Cloth(100, 300)),
         hides("cloth-over-the-left-third-at-400-mm", Spoil::ClothBeside(34, 400)),
         hides("cloth-over-the-upper-half-at-400-mm", Spoil::Cloth(50, 400)),
+        // Hidden is a wedge of 0.2 m below the top of the volume.
+        hides("cloth-over-the-upper-third-at-400-mm", Spoil::Cloth(34, 400)),
+        hides("strip-over-a-fifth-of-the-columns-at-400-mm", Spoil::Strip(20, 400)),
         hides("board-at-300-mm", Spoil::Near(100, 300)),
         hides("board-over-half-at-600-mm", Spoil::Near(50, 600)),
         hides("pallet-at-1-m", Spoil::Pallet(1_000)),
         hides("person-before-the-volume-at-1-m", Spoil::PersonAt(1_000)),
         before_the_volume("depth-a-tenth", Spoil::Scale(1, 10)).named(HIDDEN_WORDS),
         before_the_volume("depth-tenfold", Spoil::Scale(10, 1)).named(DEPTH_WORDS),
+        before_the_volume("depth-in-inches", Spoil::Scale(254, 100)).named(DEPTH_WORDS),
         // These hide nothing of it.
         before_the_volume("bystander-behind-the-volume", Spoil::PersonAt(7_000))
-            .expect(Stop::Never, After::Moves),
-        // Hidden is a wedge from 1.2 to 1.4 m, where the volume ends: 2 m above its floor. Whoever
-        // reaches into it is seen below it, and no place of 0.35 m fits into it.
-        before_the_volume("cloth-over-the-upper-third-at-400-mm", Spoil::Cloth(34, 400))
             .expect(Stop::Never, After::Moves),
         before_the_volume("lamp-above-the-volume", Spoil::Above(1_000)).expect(Stop::Never, After::Moves),
         before_the_volume("nothing-before-the-volume", Spoil::Nothing).expect(Stop::Never, After::Moves),

@@ -77,8 +77,19 @@ pub(super) fn cases() -> Vec<Case> {
             .expect(Stop::Free, After::Free)
             .hold_ms(2500)
             .fails()
-            .named(&["space", "disk", "writ", "record"]),
+            .named(&["space", "disk", "writ", "record"])
+            .reports(),
     ]);
+    // No safety function writes files: the robot goes on, and what was measured is reported.
+    for (name, denial) in [
+        ("disk-filled-by-others", Denial::Filled),
+        ("no-inodes", Denial::Inodes),
+        ("run-directory-removed", Denial::Removed),
+        ("no-descriptors-to-the-end", Denial::DescriptorsToTheEnd),
+    ] {
+        let case = resource(name, denial).expect(Stop::Never, After::Moves).hold_ms(2500);
+        cases.push(case.fails().named(&["space", "writ", "such file", "open files"]).reports());
+    }
     for (name, words) in [("full", Words::Full), ("broken-pipe", Words::Broken), ("closed", Words::Closed)] {
         cases.push(
             Case::new(Kind::Output, name, Plant::Output(words))

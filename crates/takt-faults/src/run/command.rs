@@ -5,24 +5,30 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::FaultError;
-use crate::case::{Case, Denial, Plant, Words};
+use crate::case::{Case, Plant, Words};
+
+/// The run directory in a file system of its own.
+pub(super) const WITHIN: &str = "it";
 
 pub(super) fn command(takt: &Path, case: &Case, folder: &Path, config: &Path) -> Result<Command, FaultError> {
     let run = folder.join("run");
     let mut command = Command::new(takt);
-    if case.plant == Plant::Machine(Denial::Disk) {
+    let file_system = match case.plant {
+        Plant::Machine(denial) => denial.file_system(),
+        _ => None,
+    };
+    if let Some(options) = file_system {
         // A small file system of its own, in a mount namespace of its own, which ends with the
         // process.
-        let script = "mkdir -p \"$0\" && mount -t tmpfs -o size=300k none \"$0\" && exec \"$@\"";
+        let script = format!("mkdir -p \"$0\" && mount -t tmpfs -o {options} none \"$0\" && exec \"$@\"");
         command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", script]).arg(&run).arg(takt);
+        command.args(["--mount", "sh", "-c", &script]).arg(&run).arg(takt);
     }
     command.arg("run").arg(config).args(["--seconds", "120", "--view", "none", "--json"]);
-    if case.plant == Plant::Machine(Denial::Disk) {
-        command.arg("--runs").arg(&run);
-    } else {
-        command.arg("--run-dir").arg(&run);
-    }
+    match file_system {
+        None => command.arg("--run-dir").arg(&run),
+        Some(_) => command.arg("--run-dir").arg(run.join(WITHIN)),
+    };
     let file = |name: &str| File::create(folder.join(name)).map_err(FaultError::io("the cell's words"));
     let full = || File::options().write(true).open("/dev/full").map_err(FaultError::io("opening /dev/full"));
     match case.plant {

@@ -110,6 +110,16 @@ fn check_summary(case: &Case, scene: &Scene, findings: &mut Findings) {
     if case.fails && scene.summary.as_ref().is_some_and(|summary| summary["verdict"] == "PASS") {
         add(findings, "the run does not pass", verdict_words(scene));
     }
+    let figures = |summary: &serde_json::Value| {
+        summary["verdict"].is_string() && summary["ssm"]["jobs"].as_u64().is_some_and(|jobs| jobs > 0)
+    };
+    if case.reports && !scene.summary.as_ref().is_some_and(figures) {
+        add(findings, "the verdict and the figures are printed", verdict_words(scene));
+    }
+    if case.reports && !scene.message.contains("not sealed") {
+        let message = scene.message.lines().last().unwrap_or_default().to_owned();
+        add(findings, "what could not be written is said", message);
+    }
     if scene.message.contains("panicked") {
         let line = scene.message.lines().find(|line| line.contains("panicked")).unwrap_or_default();
         add(findings, "no panic", line.to_owned());

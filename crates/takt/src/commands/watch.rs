@@ -112,7 +112,7 @@ pub fn run(args: &args::Watch) -> CommandResult {
         telemetry.finish();
     }
     if args.check {
-        let verdict = takt_report::verdict::of_run(&takt_rundir::RunDir::open(recording.path())?)?;
+        let verdict = takt_report::verdict::of_run(recording.dir())?;
         report.verdict = Some(verdict.report.verdict);
         report.verdict_sentence = Some(verdict.report.sentence());
     }
