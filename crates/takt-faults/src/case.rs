@@ -87,8 +87,8 @@ pub enum Denial {
 }
 
 impl Denial {
-    /// Options of the small file system that the run directory has for itself; `None` where it is on
-    /// an ordinary one.
+    /// Options of the small file system that the run directory has for itself; `None` where it is
+    /// on an ordinary one.
     pub(crate) fn file_system(self) -> Option<&'static str> {
         match self {
             Self::Disk => Some("size=300k"),

@@ -74,7 +74,8 @@ pub enum Spoil {
     Cloth(u32, u16),
     /// The same over so many per cent of the columns, from the left, from top to bottom.
     ClothBeside(u32, u16),
-    /// A strip at this depth, millimetres, hangs over so many per cent of the columns in the middle.
+    /// A strip at this depth, millimetres, hangs over so many per cent of the columns in the
+    /// middle.
     Strip(u32, u16),
     /// Something stands on the floor before the watched volume, at this depth, millimetres: over
     /// the middle half of the columns, from the second quarter of the rows down.

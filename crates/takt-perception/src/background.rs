@@ -161,8 +161,8 @@ impl Background {
         self.holes.get(cell).copied().unwrap_or(false)
     }
 
-    /// Whether a depth is that of what was there while it learned. What is farther is something else
-    /// that came after that was gone.
+    /// Whether a depth is that of what was there while it learned. What is farther is something
+    /// else that came after that was gone.
     pub(crate) fn ends_at(&self, cell: usize, depth_mm: u16) -> bool {
         let learned = f32::from(self.depths.get(cell).copied().unwrap_or(0));
         learned > 0.0 && (f32::from(depth_mm) - learned).abs() <= STILL * learned

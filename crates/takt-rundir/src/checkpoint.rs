@@ -15,9 +15,9 @@
 //! and by another thread, because fsync waits for the disk: after a power failure, when the first
 //! may be empty or name rows that never reached the disk, the run goes on from there.
 //!
-//! Each ends with the SHA-256 of the text before it. One that a power failure left breaks off, or has
-//! blocks of zeros; one that is whole and does not have its sum was changed, and nothing goes on from
-//! it: an older checkpoint would drop rows, and nobody would know.
+//! Each ends with the SHA-256 of the text before it. One that a power failure left breaks off, or
+//! has blocks of zeros; one that is whole and does not have its sum was changed, and nothing goes
+//! on from it: an older checkpoint would drop rows, and nobody would know.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -48,8 +48,8 @@ impl Ends<'_> {
         let pixel = |index: usize, size: u32| (index as u32 * self.step + half).min(size - 1);
         let p = self.scene.point(pixel(column, self.size[0]), pixel(row, self.size[1]), depth_mm);
         let grown_m = NOISE_M + NOISE_SHARE * f32::from(depth_mm) * 1e-3;
-        // A camera within a box or capsule is fixed to it and sees out of it: what is before its lens
-        // is no part of it.
+        // A camera within a box or capsule is fixed to it and sees out of it: what is before its
+        // lens is no part of it.
         let origin = self.scene.origin();
         let is_fixture = |fixture: &Volume| {
             !fixture.contains(&origin)

@@ -227,8 +227,8 @@ pub(super) enum End {
     Explained,
 }
 
-/// Places along each axis for which it is known since when they are hidden: twice the window, as the
-/// tool goes to and fro. Two that are so far apart share an entry.
+/// Places along each axis for which it is known since when they are hidden: twice the window, as
+/// the tool goes to and fro. Two that are so far apart share an entry.
 const HELD_SIDE: usize = 32;
 
 /// Since when something within the volume hides places.
@@ -426,8 +426,9 @@ impl Looker {
                 }
             }
         }
-        // What hides somebody hides a column or a row of its samples, and is as wide as what must not
-        // hide. Otherwise a third of a place is as much as a hand: seen in part, it hides nobody.
+        // What hides somebody hides a column or a row of its samples, and is as wide as what must
+        // not hide. Otherwise a third of a place is as much as a hand: seen in part, it hides
+        // nobody.
         let strip = before >= PROBES as u32 && before < 9 && {
             let [a, b, c] = grid;
             let upright = (0..PROBES).find(|place| a & b & c & 1 << place != 0);
@@ -470,8 +471,8 @@ impl Looker {
         }
     }
 
-    /// Whether at least `width` samples along an axis of the picture (0: to the right, 1: down), the
-    /// one at `from` among them, end before a place.
+    /// Whether at least `width` samples along an axis of the picture (0: to the right, 1: down),
+    /// the one at `from` among them, end before a place.
     #[allow(clippy::too_many_arguments, reason = "what a sample of a place is looked up by")]
     fn is_wide(
         &self,

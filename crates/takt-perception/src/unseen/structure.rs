@@ -16,7 +16,8 @@ use super::rays::{enter, through};
 /// which are seen through (glass, a fence) explain.
 const ACCEPTED: f32 = 1.28;
 const ACCEPTED_OF_FIXTURES: f32 = 1.6;
-/// Classes of factors: each is wider than the one before by this, so that one of them begins at what fixtures explain. As many together are one factor.
+/// Classes of factors: each is wider than the one before by this, so that one of them begins at
+/// what fixtures explain. As many together are one factor.
 const CLASS: f32 = 1.118_034;
 const CLASSES: usize = 48;
 const TOGETHER: usize = 3;

@@ -23,8 +23,8 @@ const OLDEST_MS: f64 = 1000.0;
 /// seen.
 const HIGHEST_FLOOR_M: f64 = 0.2;
 
-/// Height above the base in which every arm has its first link, metres. No fixture is there, and one
-/// that is configured there would hide everybody near the robot.
+/// Height above the base in which every arm has its first link, metres. No fixture is there, and
+/// one that is configured there would hide everybody near the robot.
 const SHOULDER_M: f32 = 0.1;
 
 /// What 16-bit millimetres hold, metres.

@@ -112,7 +112,8 @@ fn a_strip_as_wide_as_a_hand_hides_and_a_cable_does_not() {
         looker.look(&scene, &tcp, 7, [0, 0, 96, 72], &mut Picture(strip), &mut out);
         out.hidden_before()
     };
-    // A place is 0.13 m wide; at 2.9 m, in the middle of what is near the tool, 0.16 m are 4 samples.
+    // A place is 0.13 m wide; at 2.9 m, in the middle of what is near the tool, 0.16 m are 4
+    // samples.
     for low in 30..50 {
         assert!(hidden(low, 4, true) > 0, "upright at {low}");
         assert!(hidden(low, 1, true) == 0, "a cable at {low}");
