@@ -22,8 +22,13 @@ pub enum NoGuest {
 /// What such a program's `main` does: in a guest its first process, on the host test `name`. Of the
 /// harness' command line as much as tools use: a list, and names. `test` says by an error why it
 /// cannot run here: that is reported as SKIPPED, and is a panic where `TAKT_REQUIRE_OUTSIDE` is
-/// set.
-pub fn run<E: Display>(name: &str, test: impl FnOnce() -> Result<(), E>) -> ExitCode {
+/// set. `note` takes package, test and reason down for the end of the whole test run.
+pub fn run<E: Display>(
+    package: &str,
+    name: &str,
+    test: impl FnOnce() -> Result<(), E>,
+    note: impl FnOnce(&str, &str, &str),
+) -> ExitCode {
     if guest::is_init() {
         guest::run();
     }
@@ -35,10 +40,14 @@ pub fn run<E: Display>(name: &str, test: impl FnOnce() -> Result<(), E>) -> Exit
     if !is_asked_for(name, &arguments) {
         return ExitCode::SUCCESS;
     }
-    match test() {
-        Ok(()) => println!("test {name} ... ok"),
-        Err(reason) if std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_none() => println!("SKIPPED: {reason}"),
-        Err(reason) => panic!("{reason}: required by TAKT_REQUIRE_OUTSIDE"),
+    if let Err(reason) = test() {
+        note(package, name, &reason.to_string());
+        if std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_some() {
+            panic!("{reason}: required by TAKT_REQUIRE_OUTSIDE");
+        }
+        println!("SKIPPED: {reason}");
+    } else {
+        println!("test {name} ... ok");
     }
     ExitCode::SUCCESS
 }

@@ -22,9 +22,7 @@ const NAME: &str = "partition_roots_reserve_and_restore_in_a_guest";
 const KERNEL: &str = "6.12";
 
 fn main() -> ExitCode {
-    harness::run(NAME, || {
-        test().inspect_err(|why| takt_witness::note(env!("CARGO_PKG_NAME"), NAME, &why.to_string()))
-    })
+    harness::run(env!("CARGO_PKG_NAME"), NAME, test, takt_witness::note)
 }
 
 /// `Err`: why not here.

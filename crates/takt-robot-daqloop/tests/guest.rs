@@ -30,11 +30,7 @@ fn main() -> ExitCode {
         Some("comedi") => comedi(),
         Some("offline") => offline(),
         Some("hold") => hold(),
-        _ => {
-            return harness::run(NAME, || {
-                test().inspect_err(|why| takt_witness::note(env!("CARGO_PKG_NAME"), NAME, &why.to_string()))
-            });
-        }
+        _ => return harness::run(env!("CARGO_PKG_NAME"), NAME, test, takt_witness::note),
     }
     ExitCode::SUCCESS
 }

@@ -39,11 +39,7 @@ fn main() -> ExitCode {
     match job.as_deref() {
         Some("counted") => counted(),
         Some("uncounted") => uncounted(),
-        _ => {
-            return harness::run(NAME, || {
-                test().inspect_err(|why| takt_witness::note(env!("CARGO_PKG_NAME"), NAME, &why.to_string()))
-            });
-        }
+        _ => return harness::run(env!("CARGO_PKG_NAME"), NAME, test, takt_witness::note),
     }
     ExitCode::SUCCESS
 }
