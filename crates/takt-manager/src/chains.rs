@@ -69,11 +69,6 @@ pub fn paths(model: &Model, start: &str, end: &str) -> Result<Vec<Vec<usize>>, C
     PathSearch::new(model).paths(start, end)
 }
 
-/// Callbacks that `start` names; none where it names nothing.
-pub(crate) fn resolved_start(model: &Model, start: &str) -> Vec<usize> {
-    PathSearch::new(model).resolve(start, Side::Start).unwrap_or_default()
-}
-
 /// What activates what in a model, for several chains.
 #[derive(Debug)]
 pub struct PathSearch<'m> {
@@ -103,6 +98,21 @@ impl<'m> PathSearch<'m> {
         let starts = self.resolve(start, Side::Start)?;
         let ends = self.resolve(end, Side::End)?;
         between(self.model, &self.after, (start, &starts), (end, &ends))
+    }
+
+    /// Callbacks that `start` names; none where it names nothing.
+    pub(crate) fn starts(&self, start: &str) -> Vec<usize> {
+        self.resolve(start, Side::Start).unwrap_or_default()
+    }
+
+    /// Callbacks that `end` names; none where it names nothing.
+    pub(crate) fn ends(&self, end: &str) -> Vec<usize> {
+        self.resolve(end, Side::End).unwrap_or_default()
+    }
+
+    /// What a callback was seen to activate.
+    pub(crate) fn after(&self, callback: usize) -> &[usize] {
+        self.after.get(callback).map_or(&[], Vec::as_slice)
     }
 
     fn resolve(&self, asked: &str, side: Side) -> Result<Vec<usize>, ChainError> {

@@ -1,86 +1,181 @@
-//! Chains whose beginning never ran.
+//! Chains on whose way something did not run, although it was released.
 //!
-//! Chains are found by what ran: a timer that never ran leads nowhere, and its chain is "not
-//! found". Where the timer was due, and its executor ran others meanwhile, each of its releases is
-//! late all the same. Which timer a chain would begin with is known where the goals name it, or
-//! name a topic on which its node can publish and never did.
+//! Chains are found by what ran: a callback that never ran leads nowhere, and its chain is "not
+//! found". Where the callback was released, and its executor ran others meanwhile, each of its
+//! releases is late all the same. Where the chain would go on is known by the topics on which its
+//! node can publish and never did.
+//!
+//! A chain whose first callback ran and then stopped has no instance that could be late. Messages
+//! that nobody took are late. A timer may have been cancelled, which no event shows: then nobody
+//! knows whether it was starved.
 
-use takt_model::{Callback, Model, NeverRan, Topic};
+use takt_model::{Callback, Model, PassedOver, Topic};
 
-use crate::chains::resolved_start;
-use crate::goals::Goals;
-use crate::plan::{ChainState, Plan};
+use crate::chains::PathSearch;
+use crate::goals::{Chain, Goals};
+use crate::infrastructure::is_infrastructure;
+use crate::plan::{ChainPlan, ChainState, Plan};
 use crate::words::ms;
 
-/// The beginning of a chain that never ran.
+/// A callback that keeps a chain from running.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NeverBegan {
+pub struct DidNotRun {
+    /// Its name.
+    pub callback: String,
+    /// It never ran; else it ran before.
+    pub never: bool,
     /// Releases that were late, by the chain's goal.
     pub late: u64,
+    /// Whether these are missed for certain: a timer that ran before may have been cancelled.
+    pub counts: bool,
     pub words: String,
 }
 
-/// What never ran at the beginning of each chain of which nothing was found; the plan says so.
-pub(crate) fn look(model: &Model, goals: &Goals, plan: &mut Plan) -> Vec<Option<NeverBegan>> {
-    let chains = goals.chains.iter().zip(&mut plan.chains);
+/// What did not run on the way of each chain; the plan says so of those that were not found.
+pub(crate) fn look(model: &Model, goals: &Goals, plan: &mut Plan) -> Vec<Option<DidNotRun>> {
+    let found = find(model, goals, plan);
+    for (found, planned) in found.iter().zip(&mut plan.chains) {
+        if let (Some(found), ChainState::NotFound { why, .. }) = (found, &mut planned.state) {
+            why.clone_from(&found.words);
+        }
+    }
+    found
+}
+
+/// The same, and the plan stays as it is.
+pub(crate) fn find(model: &Model, goals: &Goals, plan: &Plan) -> Vec<Option<DidNotRun>> {
+    if model.never_ran.is_empty() && model.stopped.is_empty() {
+        return vec![None; goals.chains.len()];
+    }
+    let search = PathSearch::new(model);
+    let chains = goals.chains.iter().zip(&plan.chains);
     chains
         .map(|(chain, planned)| {
-            let never = never_began(model, &chain.start, &chain.end, chain.goal_ns)?;
-            if let ChainState::NotFound { why, .. } = &mut planned.state {
-                *why = format!("{}. {why}", never.words);
-            }
-            Some(never)
+            let never = || culprit(model, &search, chain).and_then(|it| did_not_run(model, it, true, chain));
+            let stopped = || begins(model, planned).and_then(|it| did_not_run(model, it, false, chain));
+            never().or_else(stopped)
         })
         .collect()
 }
 
-/// What never ran at the beginning of a chain from `start` to `end`, of which no way was found.
-#[must_use]
-pub fn never_began(model: &Model, start: &str, end: &str, goal_ns: u64) -> Option<NeverBegan> {
-    let starts = resolved_start(model, start);
-    let never = model
-        .never_ran
-        .iter()
-        .filter(|never| begins(model, never, &starts, start, end))
-        .max_by_key(|n| n.releases)?;
-    let callback = model.callbacks.get(never.callback.0)?;
-    // A release is late once its goal has passed while others ran.
-    let judged_ns = never.until_ns.saturating_sub(goal_ns);
-    let on_time =
-        never.until_ns.saturating_sub(never.first_release_ns.max(judged_ns)) / never.period_ns.max(1);
-    let late = never.releases.saturating_sub(on_time.min(never.releases));
-    if late == 0 || judged_ns < never.first_release_ns {
-        return None;
-    }
-    let words = format!(
-        "{} has a period of {} ms and never ran, while its executor ran other callbacks {} times: {late} of its releases count as missed. \
-         (If its node cancels or resets it before it is due, no event shows that; then begin the chain elsewhere)",
-        callback.name,
-        ms(never.period_ns),
-        never.others_ran
-    );
-    Some(NeverBegan { late, words })
+/// The first callback of a chain that was found, where it ran before and no longer does.
+fn begins<'m>(model: &'m Model, planned: &ChainPlan) -> Option<&'m PassedOver> {
+    let first = planned.path_names.first()?;
+    let is_first = |it: &&PassedOver| model.callbacks.get(it.callback.0).is_some_and(|c| c.name == *first);
+    model.stopped.iter().find(is_first)
 }
 
-fn begins(model: &Model, never: &NeverRan, starts: &[usize], start: &str, end: &str) -> bool {
-    let named = |name: &str| name.trim_start_matches('/').to_lowercase();
-    let silent = || never.silent.iter().filter_map(|id| model.topics.get(id.0)).filter(|topic| !topic.hidden);
-    // Of a callback that is named alone there is no doubt.
-    if starts == [never.callback.0] {
-        return true;
+fn did_not_run(model: &Model, it: &PassedOver, never: bool, chain: &Chain) -> Option<DidNotRun> {
+    let callback = model.callbacks.get(it.callback.0)?;
+    let late = late(it, chain.goal_ns);
+    if late == 0 {
+        return None;
     }
-    let node = model.callbacks.get(never.callback.0).and_then(|callback: &Callback| callback.node);
-    let node = node.and_then(|id| model.nodes.get(id.0)).map(|node| named(&node.name)).unwrap_or_default();
-    let (owner, what) = match start.split_once(':') {
-        Some((owner, what)) => (Some(named(owner)), named(what)),
-        None => (None, named(start)),
+    let others = match it.others_ran {
+        1 => "once".to_owned(),
+        times => format!("{times} times"),
     };
-    let is_owner = owner.is_none_or(|owner| node == owner || node.ends_with(&format!("/{owner}")));
-    if is_owner && silent().any(|topic| named(&topic.name) == what) {
-        return true;
+    let what = match it.period_ns {
+        Some(period_ns) => format!("has a period of {} ms", ms(period_ns)),
+        None => format!("had {} messages published for it", it.releases),
+    };
+    let did = if never { "and never ran, while" } else { "since it last ran, and" };
+    let counts = never || it.period_ns.is_none();
+    let late_words = match (counts, it.period_ns) {
+        (true, Some(_)) => format!("{late} of its releases count as missed"),
+        (true, None) => format!("{late} of them count as missed"),
+        (false, _) => format!("it was due {late} times since then"),
+    };
+    let doubt = match it.period_ns {
+        Some(_) if never => {
+            "If its node cancels or resets it before it is due, no event shows that; then begin the chain elsewhere"
+        }
+        Some(_) => "It was starved, or its node has cancelled it, which no event shows",
+        None => "If the qualities of service of publisher and subscription do not match, they never reach it",
+    };
+    let words = match (counts, it.period_ns) {
+        (false, Some(_)) => format!(
+            "{} {what} and does not run any more, while its executor ran other callbacks: {late_words}. ({doubt})",
+            callback.name
+        ),
+        _ => format!(
+            "{} {what} {did} its executor ran other callbacks {others}: {late_words}. ({doubt})",
+            callback.name
+        ),
+    };
+    Some(DidNotRun { callback: callback.name.clone(), never, late, counts, words })
+}
+
+/// How many releases were late when its executor last ran another callback.
+fn late(it: &PassedOver, goal_ns: u64) -> u64 {
+    // A release is late once its goal has passed while others ran.
+    let Some(judged_ns) = it.until_ns.checked_sub(goal_ns) else { return 0 };
+    if judged_ns < it.first_release_ns {
+        return 0;
     }
-    // A node: by what it could activate, at the end of the chain or on the way there.
-    let ends = named(end.rsplit(':').next().unwrap_or(end));
-    let activates = |topic: &Topic| named(&topic.name) == ends;
-    starts.contains(&never.callback.0) && silent().any(activates)
+    let on_time = match it.period_ns {
+        Some(period_ns) => (it.until_ns - judged_ns) / period_ns.max(1),
+        None => {
+            let on_time = it.newest_ns.iter().filter(|ns| **ns > judged_ns).count();
+            // Of older ones nothing is known.
+            let all = on_time > 0 && on_time == it.newest_ns.len();
+            if all { it.releases } else { on_time as u64 }
+        }
+    };
+    it.releases.saturating_sub(on_time)
+}
+
+/// The callback that never ran on a way from the chain's start to its end, where such a way would
+/// be.
+fn culprit<'m>(model: &'m Model, search: &PathSearch<'m>, chain: &Chain) -> Option<&'m PassedOver> {
+    let unrun = |callback: usize| model.never_ran.iter().find(|it| it.callback.0 == callback);
+    let mut starts = search.starts(&chain.start);
+    // Of a callback that is named alone there is no doubt.
+    if let [only] = starts[..]
+        && let Some(it) = unrun(only)
+    {
+        return Some(it);
+    }
+    let publishes = |callback: usize, asked: &str| could_publish(model, callback, asked);
+    let could_begin = model.never_ran.iter().map(|it| it.callback.0).filter(|c| publishes(*c, &chain.start));
+    starts.extend(could_begin);
+    let ends = search.ends(&chain.end);
+    let mut seen = vec![[false; 2]; model.callbacks.len()];
+    let mut open: Vec<(usize, Option<&PassedOver>)> = starts.iter().map(|start| (*start, None)).collect();
+    let mut found: Option<&PassedOver> = None;
+    while let Some((at, before)) = open.pop() {
+        let culprit = before.or_else(|| unrun(at));
+        if std::mem::replace(&mut seen[at][usize::from(culprit.is_some())], true) {
+            continue;
+        }
+        if culprit.is_some() && (ends.contains(&at) || publishes(at, &chain.end)) {
+            found = [found, culprit].into_iter().flatten().max_by_key(|it| it.releases);
+        }
+        open.extend(search.after(at).iter().map(|next| (*next, culprit)));
+        let topics = silent(model, at).flat_map(|topic| &topic.subscribers);
+        open.extend(topics.map(|next| (next.0, culprit)).filter(|(next, _)| *next < seen.len()));
+    }
+    found
+}
+
+/// What a callback that never ran could publish: what its node can and never did.
+fn silent(model: &Model, callback: usize) -> impl Iterator<Item = &Topic> {
+    let unrun = model.callbacks.get(callback).filter(|callback| callback.cost.seen == 0);
+    let node = unrun.and_then(|callback| callback.node);
+    let of_node = model.silent.iter().filter(move |silent| Some(silent.node) == node);
+    let topics = of_node.flat_map(|silent| &silent.topics).filter_map(|id| model.topics.get(id.0));
+    topics.filter(|topic| !topic.hidden && !is_infrastructure(&topic.name))
+}
+
+/// Whether `asked`, a topic or `node:topic`, names something that the callback could publish.
+fn could_publish(model: &Model, callback: usize, asked: &str) -> bool {
+    let named = |name: &str| name.trim_start_matches('/').to_lowercase();
+    let (owner, what) = match asked.split_once(':') {
+        Some((owner, what)) => (Some(named(owner)), named(what)),
+        None => (None, named(asked)),
+    };
+    let node = model.callbacks.get(callback).and_then(|callback: &Callback| callback.node);
+    let node = node.and_then(|id| model.nodes.get(id.0)).map(|node| named(&node.name)).unwrap_or_default();
+    let is_owner = owner.is_none_or(|owner| node == owner || node.ends_with(&format!("/{owner}")));
+    is_owner && silent(model, callback).any(|topic| named(&topic.name) == what)
 }

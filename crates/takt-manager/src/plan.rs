@@ -252,6 +252,17 @@ pub enum ChainState {
     },
 }
 
+impl ChainState {
+    /// Why it is not guaranteed.
+    #[must_use]
+    pub fn why(&self) -> Option<&str> {
+        match self {
+            Self::Guaranteed => None,
+            Self::Degraded { why } | Self::NotAnalysable { why } | Self::NotFound { why, .. } => Some(why),
+        }
+    }
+}
+
 /// Something that was decided, for people and for programs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {

@@ -12,7 +12,7 @@ use takt_stats::{Longer, Part, SeriesEvidence, VerdictReport, judge_series, over
 
 use crate::goals::Goals;
 use crate::manager::{Manager, against, outside_topic};
-use crate::never::{self, NeverBegan};
+use crate::never::{self, DidNotRun};
 use crate::plan::{ChainPlan, ChainState, Plan, Platform};
 use crate::words::ms;
 
@@ -25,8 +25,11 @@ pub struct Recorded {
     pub plan: Plan,
     /// Chains that were found, as measured.
     pub chains: Vec<ChainStats>,
-    /// Beginnings of chains that never ran, by the place of the chain in the goals.
-    pub never: Vec<Option<NeverBegan>>,
+    /// What did not run on the ways of chains, by the place of the chain in the goals.
+    pub never: Vec<Option<DidNotRun>>,
+    /// Callbacks that ran and whose registration was not recorded: the recording began after their
+    /// nodes.
+    pub unregistered: usize,
     /// Times in which nothing was recorded.
     pub gaps: Gaps,
     /// Events read.
@@ -179,7 +182,18 @@ pub fn examine<S: Source>(
     read(open().map_err(Error::Source)?, |event| extractor.event(&event))?;
     let chains = watched.into_iter().filter_map(|id| extractor.watched(id).cloned()).collect();
     let gaps = extractor.gaps().clone();
-    Ok(Recorded { model, plan, chains, never, gaps, events, began_ns: first_ns, ended_ns: last_ns })
+    let unregistered = extractor.unregistered();
+    Ok(Recorded {
+        model,
+        plan,
+        chains,
+        never,
+        unregistered,
+        gaps,
+        events,
+        began_ns: first_ns,
+        ended_ns: last_ns,
+    })
 }
 
 /// Whether a chain goes from one host to another, in a recording of several.
@@ -229,13 +243,23 @@ impl Recorded {
                         stats.skipped.saturating_add(overdue).saturating_add(never_ended);
                 }
                 let began = stats.is_some_and(|stats| stats.began > 0 || stats.completions > 0);
-                let never = self.never.get(index).and_then(Option::as_ref).filter(|_| !began);
-                if let Some(never) = never {
-                    evidence.unfinished_late = never.late;
-                    evidence.longest_run = never.late;
+                let never = self.never.get(index).and_then(Option::as_ref).filter(|it| !it.never || !began);
+                if let Some(never) = never.filter(|never| never.counts) {
+                    evidence.unfinished_late = evidence.unfinished_late.saturating_add(never.late);
+                    evidence.longest_run = evidence.longest_run.max(never.late);
                 }
                 let mut report = judge_series(&evidence);
-                report.reasons.extend(never.map(|never| never.words.clone()));
+                report = match never {
+                    Some(never) if never.counts => {
+                        report.reasons.push(never.words.clone());
+                        report
+                    }
+                    Some(never) => report.concluded(&[], std::slice::from_ref(&never.words)),
+                    None => report,
+                };
+                if never.is_none() && stats.is_none_or(|stats| stats.completions == 0) {
+                    report.reasons.extend(chain.state.why().map(str::to_owned));
+                }
                 let unjudged = stats.map_or(0, |stats| stats.unjudged);
                 if unjudged > 0 {
                     report
@@ -258,7 +282,22 @@ impl Recorded {
         });
         let mut report = overall(&parts).concluded(&[], &doubts.collect::<Vec<_>>());
         report.reasons.extend(gaps_in_words(&self.gaps));
+        report.reasons.extend(self.begins_late());
         report
+    }
+
+    /// That nodes were there before the recording, where a chain has nothing because of that.
+    fn begins_late(&self) -> Option<String> {
+        let nothing = |chain: &ChainPlan| {
+            !self.chains.iter().any(|it| it.spec().name == chain.name && it.completions > 0)
+        };
+        (self.unregistered > 0 && self.plan.chains.iter().any(nothing)).then(|| {
+            format!(
+                "{} callbacks ran that are not named in the recording, because it began after their nodes. Begin it before them, or use \
+                 `ros2 trace --dual-session`",
+                self.unregistered
+            )
+        })
     }
 
     /// The gaps, for programs.

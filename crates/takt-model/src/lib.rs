@@ -22,8 +22,8 @@ pub use extract::{Counters, Extractor, Options, OptionsError};
 pub use guard::{Allowance, Assumed, Breach, Broken, Excess};
 pub use model::{
     Callback, CallbackGroup, CallbackId, CallbackKind, Delivery, Executor, ExecutorId, ExecutorKind, Latency,
-    Model, NeverRan, Node, NodeId, Output, Outside, ProbableCost, Python, Shortest, Subscribed, Thread,
-    ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
+    Model, Node, NodeId, Output, Outside, PassedOver, ProbableCost, Python, Shortest, Silent, Subscribed,
+    Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
 };
 pub use order::Reorder;
 pub use probable::ProbableRecorder;

@@ -74,17 +74,27 @@ pub struct Model {
     /// known, and nothing that shares an executor or a core with them is guaranteed.
     #[serde(default)]
     pub not_run: Vec<CallbackId>,
-    /// Timers that never ran though they were due and their executor ran others (module
-    /// `extract::unrun`). Releases count from the first on.
+    /// Callbacks that never ran though they were released (a timer was due, messages were
+    /// published) and their executor ran others (module `extract::unrun`). Releases count from the
+    /// first on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub never_ran: Vec<NeverRan>,
+    pub never_ran: Vec<PassedOver>,
+    /// The same of those that ran before, and no longer do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stopped: Vec<PassedOver>,
+    /// Topics that a node can publish on and never did, of nodes with callbacks that never ran: a
+    /// chain through such a callback may go on there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<Silent>,
 }
 
-/// A timer that never ran, while its executor ran others.
+/// A callback that was released and did not run, while its executor ran others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NeverRan {
+pub struct PassedOver {
     pub callback: CallbackId,
-    pub period_ns: u64,
+    /// Of a timer; `None`: messages release it.
+    pub period_ns: Option<u64>,
+    /// The first release since it last ran, if it ever did.
     pub first_release_ns: u64,
     /// When its executor was last seen to run another callback: what was due before that was passed
     /// over.
@@ -92,11 +102,19 @@ pub struct NeverRan {
     /// Releases from the first on until then, but for those that fell into time that was not
     /// recorded.
     pub releases: u64,
-    /// So often its executor ran others since the first release, by what is known of them.
+    /// The newest of them, the oldest first, where messages are the releases: those of a timer are
+    /// a grid. Not in files.
+    #[serde(skip)]
+    pub newest_ns: Vec<u64>,
+    /// So often its executor ran others, by what is known of them.
     pub others_ran: u64,
-    /// Topics that its node can publish on and never did: a chain that would begin with this timer
-    /// may go on there.
-    pub silent: Vec<TopicId>,
+}
+
+/// Topics that a node can publish on and never did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Silent {
+    pub node: NodeId,
+    pub topics: Vec<TopicId>,
 }
 
 /// The shortest time from the start of a callback's activation to its end, or to a message of its.

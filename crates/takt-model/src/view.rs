@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::{Callback, CallbackKind, Executor, ExecutorKind, Model, ThreadRole};
+use crate::{Callback, CallbackKind, Executor, ExecutorKind, Model, PassedOver, ThreadRole};
 
 /// What the graph leaves out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,11 +79,13 @@ impl Model {
                 let (branch, stem) = if i == last { ("└─", "   ") } else { ("├─", "│  ") };
                 let never = self.never_ran.iter().find(|never| never.callback == *id);
                 let figures = match never {
-                    Some(never) => format!(
-                        "never ran in {} releases, while its executor ran others {} times",
-                        never.releases, never.others_ran
-                    ),
-                    None => callback.figures(),
+                    Some(never) => format!("never ran {}", never.figures()),
+                    None => match self.stopped.iter().find(|stopped| stopped.callback == *id) {
+                        Some(stopped) => {
+                            format!("{}; then no more {}", callback.figures(), stopped.figures())
+                        }
+                        None => callback.figures(),
+                    },
                 };
                 let _ = writeln!(out, "{branch} {}  {figures}", callback.name);
                 for topic in &callback.publishes {
@@ -140,6 +142,15 @@ impl Model {
             })
             .collect();
         format!("{kind}, {}", threads.join(", "))
+    }
+}
+
+impl PassedOver {
+    fn figures(&self) -> String {
+        let releases = if self.period_ns.is_some() { "releases" } else { "messages" };
+        let times =
+            if self.others_ran == 1 { "once".to_owned() } else { format!("{} times", self.others_ran) };
+        format!("in {} {releases}, while its executor ran others {times}", self.releases)
     }
 }
 

@@ -169,8 +169,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let overdue = if regular && !given_up { status.overdue as u64 } else { 0 };
         // What never ran at all is late from its first release on.
         let began = chain.has_begun() || status.completions > 0;
-        let never = self.never.get(index).and_then(Option::as_ref).filter(|_| !began && !given_up);
-        let never_began = never.map_or(0, |never| never.late);
+        let never = self.never.get(index).and_then(Option::as_ref);
+        let never = never.filter(|it| (!it.never || !began) && !given_up);
+        let never_began = never.filter(|it| it.counts).map_or(0, |it| it.late);
         status.run.longest_late_run = status.run.longest_late_run.max(never_began);
         status.run = Run {
             intervals: self.ledger.intervals(index, now_ns),
@@ -183,6 +184,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
             given_up_s: s(chain.given_up_ns),
             given_up_completions: chain.given_up.completions,
             given_up_why: chain.given_up_why.clone(),
+            did_not_run: never.filter(|it| it.counts).map(|it| it.words.clone()),
+            has_stopped: never.filter(|it| !it.counts).map(|it| it.words.clone()),
             false_guarantees: chain.false_guarantees,
             worst_false_ms: chain.worst_false.map(|worst| (ms(worst.latency_ns()), ms(worst.bound_ns))),
             refuted_times: chain.refuted_times,

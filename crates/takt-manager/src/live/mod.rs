@@ -20,7 +20,7 @@ use takt_rt::policy::Policy;
 use crate::enact::{Enacted, Enactor, Overrun, Soft, Target};
 use crate::goals::Goals;
 use crate::manager::Manager;
-use crate::never::{self, NeverBegan};
+use crate::never::{self, DidNotRun};
 use crate::plan::{Plan, Platform};
 use crate::restore::guard::Guard;
 use crate::system::{Kernel, Linux};
@@ -113,8 +113,8 @@ pub struct Live<S: Source, K: Kernel = Linux> {
     /// What must be done about what was seen since the last look.
     found: Findings,
     next_check_ns: u64,
-    /// Beginnings of chains that never ran.
-    never: Vec<Option<NeverBegan>>,
+    /// What did not run on the ways of chains.
+    never: Vec<Option<DidNotRun>>,
 }
 
 impl<S: Source> Live<S> {
@@ -387,6 +387,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             true => order.finish(|event| extractor.event(event)),
             false => order.release(now_ns, |event| extractor.event(event)),
         }
+        self.look_at_ended();
         let after_ns = thread_cpu_ns();
         self.cost.extract_ns += after_ns.saturating_sub(began_ns);
         let period_ns = (self.manager.goals().options.update_period_s * 1e9) as u64;
@@ -529,13 +530,18 @@ impl<S: Source, K: Kernel> Live<S, K> {
         Ok(())
     }
 
-    /// Notes beginnings of chains that never ran. What was known stays: when a process has ended,
-    /// its timers are no longer in the model.
+    /// Notes what did not run on the ways of chains.
     fn look_for_silent(&mut self, plan: &mut Plan) {
         let fresh = never::look(&self.model, self.manager.goals(), plan);
-        self.never.resize(fresh.len(), None);
-        for (known, fresh) in self.never.iter_mut().zip(fresh) {
-            *known = fresh.or_else(|| known.take());
+        keep_silent(&mut self.never, fresh, &self.model);
+    }
+
+    /// The same of processes that have ended since the last look, as they were then.
+    fn look_at_ended(&mut self) {
+        let Some(plan) = &self.plan else { return };
+        for model in self.extractor.take_farewells() {
+            let fresh = never::find(&model, self.manager.goals(), plan);
+            keep_silent(&mut self.never, fresh, &model);
         }
     }
 
@@ -679,12 +685,11 @@ impl<S: Source, K: Kernel> Live<S, K> {
         if self.is_over() {
             self.ledger.all_over(now_ns);
         }
+        self.look_at_ended();
         let last = self.extractor.snapshot(now_ns);
-        if !last.never_ran.is_empty()
-            && let Some(mut plan) = self.plan.clone()
-        {
-            self.model = last;
-            self.look_for_silent(&mut plan);
+        if let Some(plan) = &self.plan {
+            let fresh = never::find(&last, self.manager.goals(), plan);
+            keep_silent(&mut self.never, fresh, &last);
         }
         let status = self.status(now_ns);
         let restored = self.enactor.take().map(Enactor::restore).transpose()?;
@@ -697,6 +702,15 @@ impl<S: Source, K: Kernel> Live<S, K> {
             model = self.model;
         }
         Ok(Finished { status, restored, plan: self.plan, model, kept: self.options.kept })
+    }
+}
+
+/// What was known stays where the callback is no longer in the model: its process has ended.
+fn keep_silent(known: &mut Vec<Option<DidNotRun>>, fresh: Vec<Option<DidNotRun>>, model: &Model) {
+    known.resize(fresh.len(), None);
+    let is_gone = |it: &DidNotRun| !model.callbacks.iter().any(|callback| callback.name == it.callback);
+    for (known, fresh) in known.iter_mut().zip(fresh) {
+        *known = fresh.or_else(|| known.take_if(|it| is_gone(it)));
     }
 }
 

@@ -237,6 +237,12 @@ pub struct Run {
     pub given_up_completions: u64,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub given_up_why: String,
+    /// A callback that did not run although it was released, whose releases are among `never`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub did_not_run: Option<String>,
+    /// Its first callback does not run any more, and may have been cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has_stopped: Option<String>,
     /// Jitter of the completions that the verdict is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jitter_ms: Option<f64>,

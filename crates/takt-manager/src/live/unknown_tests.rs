@@ -74,6 +74,33 @@ fn a_timer_that_stands_still_holds_nobody_up_for_ever() {
 }
 
 #[test]
+fn what_never_ran_is_counted_until_its_process_ends() {
+    // A timer of 50 ms that never runs beside the driver's, which runs for the last time after
+    // 15.95 s; then the process ends. Plans are made every six seconds.
+    let starved = |from_ns| {
+        let mut script = script(from_ns, 16);
+        let event = |at_ns: u64, kind: Kind| Event { at_ns, cpu_ns: Some(640 * MS), pid: 10, tid: 10, kind };
+        let first = |kind| Event { cpu_ns: Some(0), ..event(from_ns, kind) };
+        script.events.extend(beside(50_000_000).map(first));
+        script.events.push_back(event(from_ns + 16_000 * MS, Kind::ThreadEnd));
+        script.events.make_contiguous().sort_by_key(|event| event.at_ns);
+        script
+    };
+    let goals = "[[chain]]\nname = \"slow\"\nstart = \"/slow\"\nend = \"/slow\"\ngoal = \"100 ms\"\n";
+    let mut setup = setup_with(Goals::parse(goals, "test").unwrap(), false, starved);
+    setup.pass(0.0, 17.5);
+    let finished = setup.live.finish().unwrap();
+    let chain = &finished.status.chains[0];
+    // Due from 50 ms on, 319 times until 15.95 s; of the last two the goal had not passed.
+    assert_eq!((chain.run.missing, chain.completions), (317, 0), "{chain:#?}");
+    let verdict = finished.status.verdict();
+    assert_eq!(verdict.verdict, takt_stats::Verdict::Fail, "{verdict:?}");
+    let sentence = verdict.sentence();
+    let words = "/slow timer 50ms has a period of 50.0 ms and never ran, while its executor ran other callbacks 319 times: 317 of its";
+    assert!(sentence.contains(words), "{sentence}");
+}
+
+#[test]
 fn what_is_held_back_yet_has_not_failed_to_come() {
     // 15 ms from the release to the end, of a goal of 20 ms.
     let slow = |from_ns| {

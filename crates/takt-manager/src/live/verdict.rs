@@ -84,8 +84,13 @@ impl Status {
                         chain.run.given_up_completions
                     ));
                 }
-                if chain.completions == 0 && !chain.why.is_empty() {
+                if let Some(words) = &chain.run.did_not_run {
+                    report.reasons.push(words.clone());
+                } else if chain.completions == 0 && !chain.why.is_empty() {
                     report.reasons.push(chain.why.clone());
+                }
+                if let Some(words) = &chain.run.has_stopped {
+                    report = report.concluded(&[], std::slice::from_ref(words));
                 }
                 (report, chain.excuse())
             })

@@ -16,9 +16,11 @@ const DRIFT: &str = "[[chain]]\nname = \"d\"\nstart = \"/drift\"\nend = \"/sub:/
 
 /// Examines one of the recordings.
 fn examine(name: &str, goals: &str) -> Recorded {
-    let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/recordings/{name}.tar.gz"));
+    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/recordings");
+    let packed = ["gz", "xz"].map(|kind| all.join(format!("{name}.tar.{kind}")));
+    let packed = packed.iter().find(|path| path.exists()).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let unpacked = Command::new("tar").arg("xzf").arg(packed).arg("-C").arg(folder.path()).status().unwrap();
+    let unpacked = Command::new("tar").arg("xf").arg(packed).arg("-C").arg(folder.path()).status().unwrap();
     assert!(unpacked.success());
     let platform = Platform::new(vec![0, 1], 0, 0.9);
     let goals = Goals::parse(goals, "goals").unwrap();
@@ -116,6 +118,15 @@ fn buffers_that_are_flushed_by_a_timer_are_not_paused() {
 fn a_recording_that_begins_after_its_nodes_fails_nothing() {
     let verdict = drift("late", "50 ms").verdict();
     assert_eq!(verdict.verdict, Verdict::Inconclusive, "{verdict:?}");
+    let sentence = verdict.sentence();
+    assert!(
+        sentence.contains("it began after their nodes") && sentence.contains("--dual-session"),
+        "{sentence}"
+    );
+    assert!(sentence.contains("nothing called `/drift` was seen"), "{sentence}");
+    // One that has them says nothing of the kind.
+    let sentence = drift("pause", "50 ms").verdict().sentence();
+    assert!(!sentence.contains("it began after"), "{sentence}");
 }
 
 #[test]
@@ -145,4 +156,45 @@ fn a_timer_that_never_ran_is_late_from_its_first_release_on() {
     // A watchdog that is reset before it is due never runs either, and is no chain's beginning.
     let seen = drift("pause", "50 ms");
     assert_eq!((seen.model.never_ran.len(), seen.never), (1, vec![None]));
+}
+
+fn chain(start: &str, end: &str) -> String {
+    format!("[[chain]]\nname = \"c\"\nstart = \"{start}\"\nend = \"{end}\"\ngoal = \"200 ms\"\n")
+}
+
+#[test]
+fn a_subscription_that_never_ran_is_late_from_its_first_message_on() {
+    // By the nodes' own logs: 33 messages on /in, a timer of 50 ms in the subscription's group ran
+    // 13 times for 60 ms and more, and the subscription never did. The first second counts for
+    // nothing. The chain begins with it, on the way to it, or at whoever sends its messages.
+    for (start, end) in
+        [("/ss:/in", "/sink:/out"), ("/ss:/in", "/ss:/in"), ("/in", "/out"), ("/feed", "/sink:/out")]
+    {
+        let seen = examine("never-took", &chain(start, end));
+        let verdict = seen.verdict();
+        assert_eq!(verdict.verdict, Verdict::Fail, "{start} to {end}: {verdict:?}");
+        let sentence = verdict.sentence();
+        let words = "/ss subscription /in had ";
+        assert!(
+            sentence.contains(words) && sentence.contains("and never ran, while its executor ran"),
+            "{sentence}"
+        );
+        let never = seen.never[0].as_ref().unwrap();
+        assert!(never.never && never.counts && (18..=30).contains(&never.late), "{never:?}");
+    }
+    // Where the end is reached without it, it is nobody's fault.
+    let seen = examine("never-took", &chain("/feed", "/feed"));
+    assert!(seen.never[0].is_none() && seen.chains[0].completions > 20, "{:?}", seen.never);
+}
+
+#[test]
+fn a_chain_whose_timer_stops_is_no_pass() {
+    // By the nodes' own log the timer of /a ran 78 times, and not in the last 8 of 12 s, in which
+    // another one of its group ran for 60 ms and more at a time.
+    let seen = examine("stops", &chain("/later:/a", "/sink:/a"));
+    let verdict = seen.verdict();
+    let sentence = verdict.sentence();
+    assert!(sentence.contains("does not run any more, while its executor ran other callbacks"), "{sentence}");
+    let never = seen.never[0].as_ref().unwrap();
+    assert!(!never.never && !never.counts && (120..=165).contains(&never.late), "{never:?}");
 }

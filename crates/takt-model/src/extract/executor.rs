@@ -7,11 +7,13 @@ use takt_ros::event::{Event, Handle, Kind};
 use super::Extractor;
 use super::names;
 use super::run::{add_edge, ran_on};
-use super::state::{CallbackState, Edge, Origin};
+use super::state::{CallbackState, Edge, Origin, ThreadState};
 use super::suspend::Ended;
 
 /// How long nothing must be heard of a process whose main thread has ended.
 const QUIET_NS: u64 = 1_000_000_000;
+/// Models that are kept until they are asked for: processes of one system end together.
+const MOST_FAREWELLS: usize = 8;
 
 impl Extractor {
     /// The thread serves callbacks. What it published before was start-up.
@@ -222,6 +224,7 @@ impl Extractor {
     /// on: their events may be younger than the main thread's end, and a source that cannot tell
     /// threads has that one end only.
     pub(super) fn thread_end(&mut self, thread: usize, at_ns: u64) {
+        self.say_farewell(thread, at_ns);
         let state = &mut self.tables.threads[thread];
         let (pid, main) = (state.pid, state.pid == state.tid);
         state.ended = true;
@@ -243,6 +246,17 @@ impl Extractor {
             let state = &mut self.tables.threads[thread];
             let own = [state.source.take().map(|source| source.callback), state.untraced.take()];
             own.into_iter().for_each(|callback| self.end_callback(callback));
+        }
+    }
+
+    /// Keeps what is known of callbacks that were due and had not run: with the thread of their
+    /// executor they are gone.
+    fn say_farewell(&mut self, thread: usize, at_ns: u64) {
+        let ThreadState { pid, executor, .. } = self.tables.threads[thread];
+        let is_wanted = executor && !self.options.keep_ended && self.farewells.len() < MOST_FAREWELLS;
+        if is_wanted && self.has_unrun(pid, at_ns) {
+            let model = self.snapshot(at_ns);
+            self.farewells.push(model);
         }
     }
 

@@ -118,6 +118,12 @@ impl Groups {
         if let Some(executor) = tables.declared_executor(callback) {
             return serving(&|other| tables.declared_executor(other) == Some(executor));
         }
+        // One executor serves all of a callback group.
+        if let Some(group) = tables.group(callback)
+            && let Some(thread) = serving(&|other| tables.group(other) == Some(group))
+        {
+            return Some(thread);
+        }
         let node = tables.node_of_callback(callback);
         serving(&|other| node.is_some() && tables.node_of_callback(other) == node)
             .or_else(|| serving(&|_| true))

@@ -214,6 +214,8 @@ pub struct Extractor {
     tags: Vec<state::Tag>,
     guarded: guarded::Guarded,
     gaps: gap::Gaps,
+    /// Models of when processes ended of which something had not run.
+    farewells: Vec<Model>,
     /// Releases before this are not judged: they fell into a gap, or into the time in which the
     /// recording began again.
     judged_from_ns: u64,
@@ -244,6 +246,7 @@ impl Extractor {
             tags: Vec::new(),
             guarded: guarded::Guarded::default(),
             gaps: gap::Gaps::default(),
+            farewells: Vec::new(),
             judged_from_ns: 0,
         }
     }
@@ -286,6 +289,21 @@ impl Extractor {
     #[must_use]
     pub fn snapshot(&self, now_ns: u64) -> Model {
         snapshot::take(self, now_ns)
+    }
+
+    /// Models of when processes ended of which something was due and had not run, since the last
+    /// call: in later ones it is missing.
+    pub fn take_farewells(&mut self) -> Vec<Model> {
+        std::mem::take(&mut self.farewells)
+    }
+
+    /// Callbacks that ran and whose registration was not seen.
+    #[must_use]
+    pub fn unregistered(&self) -> usize {
+        let unknown = |callback: &CallbackState| {
+            callback.activations > 0 && matches!(callback.origin, Origin::Unknown { .. })
+        };
+        self.tables.callbacks.iter().filter(|(_, callback)| unknown(callback)).count()
     }
 
     /// Learns from one event.
@@ -430,6 +448,7 @@ impl Extractor {
             arrivals: self.arrivals(),
             transport: Latency::default(),
             intra: Vec::new(),
+            releases: Vec::new(),
         });
         let topic = self.tables.topics.len() - 1;
         if let Some(name) = name {
@@ -494,6 +513,7 @@ impl Extractor {
             probable,
             publishes: Vec::new(),
             grid: None,
+            unheard: None,
             watched: Vec::new(),
             settled: false,
         }))

@@ -150,6 +150,7 @@ impl Extractor {
         node: Option<usize>,
     ) -> Option<u64> {
         self.tables.topics[topic].arrivals.record(at_ns, self.starting);
+        self.comes(topic, at_ns);
         let message = self.sent_by(thread, at_ns, cpu_ns, topic, node)?;
         if self.starting {
             self.messages.set_starting(message);

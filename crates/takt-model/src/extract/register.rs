@@ -130,6 +130,7 @@ impl Extractor {
                 self.end_callback(self.tables.services[service].callback);
                 if let Some(index) = self.new_callback(pid, Origin::Service { service }) {
                     self.tables.services[service].callback = Some(index);
+                    self.is_released_by(self.tables.services[service].requests, index);
                     self.name_callback(pid, *callback, index);
                 }
             }
@@ -279,6 +280,7 @@ impl Extractor {
             },
         };
         self.tables.subscriptions[subscription].callback = Some(index);
+        self.is_released_by(self.tables.subscriptions[subscription].topic, index);
         self.name_callback(pid, callback, index);
     }
 

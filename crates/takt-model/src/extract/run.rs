@@ -165,6 +165,9 @@ impl Extractor {
         self.tags = tags;
         let callback = &mut self.tables.callbacks[index];
         callback.activations += 1;
+        if let Some(unheard) = &mut callback.unheard {
+            unheard.clear();
+        }
         callback.nested += u64::from(nested);
         ran_on(callback, thread);
         self.tables.threads[thread].stack.push(Frame {

@@ -82,7 +82,7 @@ impl Builder<'_> {
         outside::mark(ex, &ids, &topics, &mut self.model);
         filter::find(ex, &ids, &topics, &mut self.model);
         shortest::fill(ex, &ids, &topics, &mut self.model);
-        unrun::fill(ex, self.now_ns, &ids, &topics, &mut self.model);
+        unrun::fill(ex, self.now_ns, &ids, (&nodes, &topics), &mut self.model);
         cycle::cut(&mut self.model);
         self.model
     }

@@ -251,6 +251,16 @@ pub(crate) struct TopicState {
     pub transport: Latency,
     /// Subscriptions that get messages within their process.
     pub intra: Vec<usize>,
+    /// Callbacks that its messages release, each with the rank of its registration.
+    pub releases: Vec<(usize, u64)>,
+}
+
+/// Messages that have come for a callback since it last ran.
+#[derive(Debug, Default)]
+pub(crate) struct Unheard {
+    pub count: u64,
+    pub first_ns: u64,
+    pub newest_ns: VecDeque<u64>,
 }
 
 #[derive(Debug)]
@@ -401,6 +411,8 @@ pub(crate) struct CallbackState {
     pub probable: Option<Box<ProbableRecorder>>,
     pub publishes: Vec<Edge>,
     pub grid: Option<TimerGrid>,
+    /// Of a callback that messages release.
+    pub unheard: Option<Box<Unheard>>,
     /// Watched chains that it is a step of, and where.
     pub watched: Vec<(u32, u32)>,
     /// Whether it looked for a predecessor of the same name.
@@ -483,6 +495,8 @@ impl Tables {
         }
         let moved = std::mem::take(&mut self.topics[gone].intra);
         self.topics[kept].intra.extend(moved);
+        let moved = std::mem::take(&mut self.topics[gone].releases);
+        self.topics[kept].releases.extend(moved);
         self.topics[gone].merged = Some(kept);
         Some(kept)
     }

@@ -187,6 +187,11 @@ impl TimerGrid {
         self.period_ns
     }
 
+    /// The next release; `None`: not known, or not since a gap.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.next_ns.filter(|_| self.resumed_ns.is_none())
+    }
+
     /// Releases are unknown from here on.
     pub(crate) fn forget(&mut self) {
         *self = Self::new(self.period_ns, None);

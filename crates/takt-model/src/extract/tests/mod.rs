@@ -5,6 +5,7 @@ mod deliveries;
 mod faults;
 mod features;
 mod guards;
+mod passed_over;
 mod script;
 mod simulation;
 mod suspensions;
