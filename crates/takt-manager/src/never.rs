@@ -71,39 +71,34 @@ fn did_not_run(model: &Model, it: &PassedOver, never: bool, chain: &Chain) -> Op
     if late == 0 {
         return None;
     }
-    let others = match it.others_ran {
-        1 => "once".to_owned(),
-        times => format!("{times} times"),
-    };
-    let what = match it.period_ns {
-        Some(period_ns) => format!("has a period of {} ms", ms(period_ns)),
-        None => format!("had {} messages published for it", it.releases),
-    };
-    let did = if never { "and never ran, while" } else { "since it last ran, and" };
     let counts = never || it.period_ns.is_none();
-    let late_words = match (counts, it.period_ns) {
-        (true, Some(_)) => format!("{late} of its releases count as missed"),
-        (true, None) => format!("{late} of them count as missed"),
-        (false, _) => format!("it was due {late} times since then"),
-    };
-    let doubt = match it.period_ns {
-        Some(_) if never => {
-            "If its node cancels or resets it before it is due, no event shows that; then begin the chain elsewhere"
-        }
-        Some(_) => "It was starved, or its node has cancelled it, which no event shows",
-        None => "If the qualities of service of publisher and subscription do not match, they never reach it",
-    };
-    let words = match (counts, it.period_ns) {
-        (false, Some(_)) => format!(
-            "{} {what} and does not run any more, while its executor ran other callbacks: {late_words}. ({doubt})",
-            callback.name
-        ),
-        _ => format!(
-            "{} {what} {did} its executor ran other callbacks {others}: {late_words}. ({doubt})",
-            callback.name
-        ),
-    };
+    let words = format!("{} {}", callback.name, words(it, never, late));
     Some(DidNotRun { callback: callback.name.clone(), never, late, counts, words })
+}
+
+fn words(it: &PassedOver, never: bool, late: u64) -> String {
+    let others = match it.others_ran {
+        1 => "its executor ran other callbacks once".to_owned(),
+        times => format!("its executor ran other callbacks {times} times"),
+    };
+    match it.period_ns {
+        Some(period_ns) if never => format!(
+            "has a period of {} ms and never ran, while {others}: {late} of its releases count as missed. (If its node cancels or resets it \
+             before it is due, no event shows that; then begin the chain elsewhere)",
+            ms(period_ns)
+        ),
+        Some(period_ns) => format!(
+            "has a period of {} ms and does not run any more, while its executor ran other callbacks: it was due {late} times since it last \
+             ran. (It was starved, or its node has cancelled it, which no event shows)",
+            ms(period_ns)
+        ),
+        None => format!(
+            "had {} messages published for it {}, while {others}: {late} of them count as missed. (If the qualities of service of publisher \
+             and subscription do not match, no message reaches it)",
+            it.releases,
+            if never { "and never ran" } else { "since it last ran" }
+        ),
+    }
 }
 
 /// How many releases were late when its executor last ran another callback.

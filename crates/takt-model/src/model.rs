@@ -82,8 +82,8 @@ pub struct Model {
     /// The same of those that ran before, and no longer do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stopped: Vec<PassedOver>,
-    /// Topics that a node can publish on and never did, of nodes with callbacks that never ran: a
-    /// chain through such a callback may go on there.
+    /// Topics that a node can publish on and never did, of nodes with callbacks that never ran,
+    /// where one of these was passed over: a chain through it may go on there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub silent: Vec<Silent>,
 }

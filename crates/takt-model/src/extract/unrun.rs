@@ -144,6 +144,9 @@ pub(super) fn fill(
             model.stopped.push(passed_over);
         }
     }
+    if model.never_ran.is_empty() {
+        return;
+    }
     unrun_nodes.sort_unstable();
     unrun_nodes.dedup();
     model.silent = silent(extractor, &unrun_nodes, nodes, topics);
@@ -163,7 +166,7 @@ fn stands_still(
 }
 
 /// When the executor last began to run a callback: what was released before was passed over. With
-/// one thread that is in a callback, now.
+/// one thread, how long it was in one: nothing else could run.
 fn busy_until(extractor: &Extractor, executor: &Executor, now_ns: u64, model: &Model) -> Option<u64> {
     let tables = &extractor.tables;
     let threads = executor.threads.iter().filter_map(|id| model.threads.get(id.0));
@@ -171,7 +174,7 @@ fn busy_until(extractor: &Extractor, executor: &Executor, now_ns: u64, model: &M
     let mut states = states.filter_map(|&thread| tables.threads.get(thread));
     if let [_] = executor.threads[..] {
         let only = states.next()?;
-        let ended_ns = only.ends.iter().map(|(started_ns, _)| *started_ns).max();
+        let ended_ns = only.ends.iter().map(|(_, ended_ns)| *ended_ns).max();
         return if only.stack.is_empty() { ended_ns } else { Some(now_ns) };
     }
     states.flat_map(|thread| &thread.ends).map(|(started_ns, _)| *started_ns).max()
