@@ -76,7 +76,7 @@ impl Coarse {
         threads.sort_by(|a, b| b.rate_hz.total_cmp(&a.rate_hz));
         threads.truncate(crate::watcher::MOST_THREADS);
         let known = self.threads.iter().map(|(&tid, read)| (tid, read.0.clone())).collect();
-        let mut names = crate::naming::names(&known);
+        let mut names = crate::naming::names(&known, &|_| crate::naming::Rank::Other);
         for thread in &mut threads {
             thread.label = names.remove(&thread.tid).unwrap_or_default();
         }

@@ -32,6 +32,14 @@ const CHANGED: usize = 32;
 /// that: something else begins them now.
 const FORSAKEN: f64 = 8.0;
 
+/// Whoever sleeps for a time, and not until one, is woken at distances that differ by more than
+/// this; a timer that is set to a time comes to the nanosecond.
+const DRIFTS_NS: u64 = 1_000;
+/// Sleeps that a loop could poll with are shorter.
+const POLLS_NS: f64 = 1e6;
+/// The cycles of a loop that polls are so many times longer than its sleeps.
+const POLLS_PER_CYCLE: f64 = 1.8;
+
 /// More cycles in a period, on average, are no cycles of it.
 const MOST_PER_PERIOD: f64 = 1.5;
 
@@ -85,6 +93,20 @@ impl Series {
         distances.sort_unstable();
         let middle = distances.get(distances.len() / 2);
         middle.is_none_or(|&distance_ns| distance_ns as f64 <= MOST_APART * period_ns)
+    }
+
+    /// Distances of the newest times from their median, in the median.
+    fn drifts(&self) -> bool {
+        let newest = self.times.iter().rev().take(NEWEST + 1);
+        let mut distances: Vec<u64> =
+            newest.clone().zip(newest.skip(1)).map(|(later, before)| later.saturating_sub(*before)).collect();
+        let middle = distances.len() / 2;
+        if distances.is_empty() {
+            return false;
+        }
+        let median = *distances.select_nth_unstable(middle).1;
+        distances.iter_mut().for_each(|distance| *distance = distance.abs_diff(median));
+        *distances.select_nth_unstable(middle).1 > DRIFTS_NS
     }
 
     fn period(&mut self) -> Option<Period> {
@@ -326,7 +348,14 @@ impl Cycles {
                 .retain(|one| [one.1.ns, group_ns(&one.1)].iter().any(|ns| (ns / given - 1.0).abs() < 0.25));
         }
         periodic.sort_by_key(|one| std::cmp::Reverse(one.2));
-        let found = match periodic.first() {
+        let polls =
+            periodic.first().is_some_and(|&(source, period, _)| self.may_poll_with(source, period.ns));
+        let is_of_calls = |one: &&(Source, Period, u64)| {
+            let [least_ns, ns] = [periodic[0].1.ns, one.1.ns];
+            matches!(one.0, Source::Call { .. }) && ns > POLLS_PER_CYCLE * least_ns
+        };
+        let of_calls = periodic.iter().find(is_of_calls).filter(|_| polls && given.is_none());
+        let found = match of_calls.or(periodic.first()) {
             Some(&(source, period, _)) => Some(Rhythm { source: Some(source), period: Some(period) }),
             None if self.all.times.len() >= period::FEWEST => {
                 let near_given =
@@ -353,6 +382,18 @@ impl Cycles {
             let before = rhythm.period.unwrap_or(unknown);
             rhythm.period = Some(Period { ns: given, ..before });
         }
+    }
+
+    /// Whether these wake-ups may be those of a loop that polls: short sleeps for a time.
+    fn may_poll_with(&self, source: Source, period_ns: f64) -> bool {
+        let is_timer = matches!(source, Source::Timer(_));
+        is_timer && period_ns < POLLS_NS && self.sources.get(&source).is_some_and(Series::drifts)
+    }
+
+    /// Whether its wake-ups may be those of a loop that polls.
+    pub(crate) fn may_poll(&self) -> bool {
+        let Some(Rhythm { source: Some(source), period: Some(period) }) = self.rhythm else { return false };
+        self.may_poll_with(source, period.ns)
     }
 
     fn take(&mut self, one: &Activation, own_process: &dyn Fn(i32) -> bool, finished: &mut Vec<JobRecord>) {
@@ -554,7 +595,11 @@ mod tests {
 
     #[test]
     fn cycles_in_pairs_have_their_mean_distance_as_period_and_are_found() {
-        let cases: [(u64, &[u64], &[f64]); 5] = [
+        let cases: [(u64, &[u64], &[f64]); 8] = [
+            // A fifth, a sixth and a third of the mean from it.
+            (1_000_000, &[0, 400_000], &[400_000.0, 600_000.0]),
+            (2_000_000, &[0, 850_000], &[850_000.0, 1_150_000.0]),
+            (3_000_000, &[0, 800_000, 1_700_000], &[800_000.0, 900_000.0, 1_300_000.0]),
             (1_000_000, &[0, 900_000], &[100_000.0, 900_000.0]),
             (1_000_000, &[0, 100_000], &[100_000.0, 900_000.0]),
             // Where every third release, or two of four, did not come it would look the same.
@@ -579,6 +624,34 @@ mod tests {
         let period = cycles.period_ns(false).unwrap();
         assert!((period / 500_000.0 - 1.0).abs() < 0.01, "{period}");
         assert!(cycles.missed > 150 && cycles.intervals().unwrap().group.is_none(), "{}", cycles.missed);
+    }
+
+    /// A loop of 2 ms that polls: it sleeps for 100 us and wakes up 15 to 25 us later, again and
+    /// again, and then sends. `exactly`: its timer is set to a time, and each 16th wake-up sends.
+    fn polling(exactly: bool) -> Cycles {
+        let mut cycles = Cycles::default();
+        let (mut at_ns, mut due_ns) = (1_000_000_000, 1_002_000_000);
+        for turn in 0..20_000_u64 {
+            at_ns += if exactly { 125_000 } else { 115_000 + turn * turn * 7919 % 10_000 };
+            let mut part = vec![woken(at_ns, Source::Timer(1))];
+            if at_ns >= due_ns {
+                due_ns += 2_000_000;
+                part.push(woken(at_ns + 5_000, Source::Call { number: 44, file: 3 }));
+            }
+            cycles.add(&part, None, &|_| false);
+        }
+        cycles
+    }
+
+    #[test]
+    fn the_sleeps_of_a_loop_that_polls_are_not_its_cycles() {
+        let polls = polling(false);
+        assert!(polls.is_of_calls(), "{:?}", polls.rhythm);
+        assert!(polls.period_ns(false).is_some_and(|ns| (ns / 2e6 - 1.0).abs() < 0.01), "{:?}", polls.rhythm);
+        // A fast loop that sends now and then is one.
+        let fast = polling(true);
+        assert!(fast.period_ns(false).is_some_and(|ns| (ns / 125e3 - 1.0).abs() < 0.01), "{:?}", fast.rhythm);
+        assert!(!fast.is_of_calls() && !fast.may_poll());
     }
 
     #[test]

@@ -10,26 +10,43 @@ const MOST_LETTERS: usize = 40;
 /// Letters of a command that are kept: it may hold a whole program.
 const MOST_OF_COMMAND: usize = 120;
 
+/// What a thread is to a watch, the most important first: others that have its name, and come and
+/// go, must not change the number of a loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    /// Its own timer begins its cycles, or it spins.
+    Loop,
+    /// Something else begins them.
+    Driven,
+    /// It is seen often enough to be measured.
+    Busy,
+    Other,
+}
+
 /// The names of `threads` by their numbers: `PROCESS` for the first thread of a process and
 /// `PROCESS.THREAD` for the others. Processes that are called alike have a number behind it, from 2
-/// on, in the order of their command lines, and those with the same one in the order in which they
-/// began; so have threads of one process, in the order in which they began.
-pub(crate) fn names(threads: &BTreeMap<i32, Thread>) -> BTreeMap<i32, String> {
-    let mut processes: BTreeSet<(&str, &str, u64, i32)> = BTreeSet::new();
-    let mut of_process: BTreeMap<i32, Vec<(u64, i32, &str)>> = BTreeMap::new();
+/// on, in the order of their command lines, and those with the same one by their rank and then in
+/// the order in which they began; so have threads of one process.
+pub(crate) fn names(threads: &BTreeMap<i32, Thread>, rank: &dyn Fn(i32) -> Rank) -> BTreeMap<i32, String> {
+    let mut of_process: BTreeMap<i32, Vec<(Rank, u64, i32, &str)>> = BTreeMap::new();
     for (&tid, thread) in threads {
+        of_process.entry(thread.pid).or_default().push((rank(tid), thread.started, tid, &thread.name));
+    }
+    let mut processes: BTreeSet<(&str, &str, Rank, u64, i32)> = BTreeSet::new();
+    for thread in threads.values() {
         let (command, began) = &*thread.command;
-        processes.insert((&thread.process, command, *began, thread.pid));
-        of_process.entry(thread.pid).or_default().push((thread.started, tid, &thread.name));
+        let best = of_process.get(&thread.pid).and_then(|all| all.iter().map(|one| one.0).min());
+        let best = best.unwrap_or(Rank::Other);
+        processes.insert((&thread.process, command, best, *began, thread.pid));
     }
     let mut found = BTreeMap::new();
     let mut taken = BTreeSet::new();
-    for (process, _, _, pid) in processes {
+    for (process, _, _, _, pid) in processes {
         let Some(mut threads) = of_process.remove(&pid) else { continue };
         let process = free(plain(process), &mut taken);
         threads.sort_unstable();
         let mut taken = BTreeSet::new();
-        for (_, tid, name) in threads {
+        for (_, _, tid, name) in threads {
             let name = match tid == pid {
                 true => process.clone(),
                 false => format!("{process}.{}", free(plain(name), &mut taken)),
@@ -102,7 +119,35 @@ mod tests {
             let thread = &threads[&tid];
             (name, format!("{} {} {}", thread.command.0, thread.name, thread.started - thread.command.1))
         };
-        names(threads).into_iter().map(called).collect()
+        names(threads, &|_| Rank::Loop).into_iter().map(called).collect()
+    }
+
+    #[test]
+    fn threads_that_come_and_go_leave_a_loop_its_name() {
+        // Three helpers before the loop in one run, one in the other; all are called `worker`. One
+        // process has ended before the other began.
+        let first = threads(&[
+            (10, 10, "robot", "robot", "robot", 100),
+            (11, 10, "robot", "worker", "robot", 101),
+            (12, 10, "robot", "worker", "robot", 102),
+            (13, 10, "robot", "worker", "robot", 103),
+            (14, 10, "robot", "worker", "robot", 104),
+            (15, 10, "robot", "worker", "robot", 105),
+            (5, 5, "robot", "robot", "robot", 90),
+        ]);
+        let second = threads(&[
+            (20, 20, "robot", "robot", "robot", 100),
+            (21, 20, "robot", "worker", "robot", 101),
+            (22, 20, "robot", "worker", "robot", 102),
+            (23, 20, "robot", "worker", "robot", 103),
+        ]);
+        let loops = |of: [i32; 2]| move |tid: i32| if of.contains(&tid) { Rank::Loop } else { Rank::Other };
+        let first = names(&first, &loops([14, 15]));
+        let second = names(&second, &loops([22, 23]));
+        for (before, after) in [(10, 20), (14, 22), (15, 23)] {
+            assert_eq!(first[&before], second[&after]);
+        }
+        assert_eq!([&first[&14], &first[&15], &first[&5]], ["robot.worker", "robot.worker-2", "robot-2"]);
     }
 
     #[test]
@@ -153,7 +198,7 @@ mod tests {
             (5, 4, "a", "..", "z", 0),
             (6, 4, "a", "/\0\u{e9}", "z", 0),
         ]);
-        let names = names(&odd);
+        let names = names(&odd, &|_| Rank::Loop);
         let different: BTreeSet<&String> = names.values().collect();
         assert_eq!(different.len(), odd.len(), "{names:?}");
         for name in names.values() {

@@ -36,9 +36,10 @@ const COHERENCE_OF_FEW: f64 = 8.0;
 const LEAST_FILLED: f64 = 0.5;
 /// Most releases of a group that repeats.
 pub const MOST_GROUP: usize = 8;
-/// Of a group: a distance is another one when it differs from the mean by so much of it, and comes
-/// again when it differs by no more than that.
-const OTHER: f64 = 0.25;
+/// Of a group: distances are others when they differ by so much of the mean, and by so many times
+/// what those of one place differ; one comes again when it differs by no more than that.
+const OTHER: f64 = 0.15;
+const OTHER_THAN_ITSELF: f64 = 4.0;
 const AGAIN: f64 = 0.15;
 /// Least share of the distances of which that must hold.
 const LEAST_OF_GROUP: f64 = 0.8;
@@ -91,7 +92,7 @@ impl Group {
         let shortest = self.distances_ns().iter().copied().fold(f64::INFINITY, f64::min);
         self.distances_ns().iter().all(|distance| {
             let places = distance / shortest;
-            places < 3.5 && (places - places.round()).abs() < 0.1
+            places < 3.5 && (places - places.round()).abs() < 0.15
         })
     }
 }
@@ -222,8 +223,7 @@ fn in_groups(times: &[u64]) -> Option<Period> {
         let mean = median(&mut sums)? / count as f64;
         let again = distances.iter().zip(&distances[count..]);
         let repeat = again.clone().filter(|(a, b)| (*a - *b).abs() <= AGAIN * mean).count();
-        let other = distances.iter().filter(|&distance| (distance - mean).abs() > OTHER * mean).count();
-        if !share(repeat, again.len()) || !share(other, distances.len()) || !in_range(mean) {
+        if !share(repeat, again.len()) || !in_range(mean) {
             return None;
         }
         // Most groups end with the longest pause, so that a hole shifts no place.
@@ -246,12 +246,28 @@ fn in_groups(times: &[u64]) -> Option<Period> {
                 return None;
             }
         }
+        let spread = spread(&places, group.distances_ns())?;
+        let shortest = group.distances_ns().iter().copied().fold(f64::INFINITY, f64::min);
+        let apart = group.longest_ns() - shortest;
+        if apart < OTHER * mean || apart < OTHER_THAN_ITSELF * spread {
+            return None;
+        }
         let whole: Vec<f64> =
             sums.iter().copied().filter(|sum| (sum / mean / count as f64 - 1.0).abs() <= AGAIN).collect();
         let ns = whole.iter().sum::<f64>() / whole.len().max(1) as f64 / count as f64;
         let coherence = repeat as f64 / again.len() as f64;
         Some(Period { ns, coherence, filled: 1.0, group: Some(group) })
     })
+}
+
+/// How far distances are from the median of their place: four of five are nearer.
+fn spread(places: &[Vec<f64>], medians: &[f64]) -> Option<f64> {
+    let mut off: Vec<f64> = Vec::new();
+    for (place, median) in places.iter().zip(medians) {
+        off.extend(place.iter().map(|distance| (distance - median).abs()));
+    }
+    let at = (LEAST_OF_GROUP * off.len().checked_sub(1)? as f64) as usize;
+    Some(*off.select_nth_unstable_by(at, f64::total_cmp).1)
 }
 
 fn in_range(ns: f64) -> bool {

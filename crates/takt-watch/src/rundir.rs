@@ -29,7 +29,7 @@ const MOST_ROWS: u64 = 36_000_000;
 /// Threads whose cycles are written.
 const MOST_THREADS: usize = 64;
 /// Fewest cycles of a thread without a period that are a measure.
-const FEWEST_CYCLES: u64 = 100;
+pub(crate) const FEWEST_CYCLES: u64 = 100;
 /// Threads that are named together.
 const MOST_NAMES: usize = 3;
 
@@ -226,8 +226,8 @@ fn is_own(kind: Kind) -> bool {
 
 /// Its measures, named so that those of another watch of the same programs have the same names.
 fn measures(thread: &LoopReport, file: &str, judged: bool) -> [Measure; 2] {
-    let named = format!("{} ({})", thread.name, thread.tid);
     let label = if thread.label.is_empty() { thread.tid.to_string() } else { thread.label.clone() };
+    let named = if thread.label.is_empty() { format!("{} ({label})", thread.name) } else { label.clone() };
     let name = |what: &str| format!("{what}-{label}");
     let rate_hz = thread.period_us.map(|us| 1e6 / us);
     let with_rate = |measure: Measure| match rate_hz {

@@ -282,7 +282,8 @@ impl Watcher {
         let known = &self.known;
         let has_period = |tid: i32| {
             let known = known.get(&tid)?;
-            known.period_ns().map(|_| known.is_of_calls())
+            // Sleeps with which a loop polls have a period, too, and it is not the loop's.
+            known.period_ns().filter(|_| !known.cycles.may_poll()).map(|_| known.is_of_calls())
         };
         if let Some(note) = self.spinning.refresh(&self.watched, &has_period) {
             self.take_notes(&[note]);

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use takt_rt::random::SplitMix64;
 
-use super::{FEWEST, find};
+use super::{Done, FEWEST, find, find_by_work};
 
 /// From -1 to 1.
 fn sign(random: &mut SplitMix64) -> f64 {
@@ -117,6 +117,26 @@ proptest! {
     #[test]
     fn random_multiples_of_the_tick_have_no_period(seed: u64, empty in 0.7_f64..0.95) {
         prop_assert_eq!(find(&grid(seed, 2000, 4e6, 0.01, empty)), None);
+    }
+
+    #[test]
+    fn jitter_is_no_group(hz in hertz(), seed: u64, jitter in 0.0_f64..0.30) {
+        let found = find(&grid(seed, 400, 1e9 / hz, jitter, 0.0));
+        prop_assert!(found.is_none_or(|found| found.group.is_none()), "{found:?}");
+    }
+
+    #[test]
+    fn pairs_are_found_through_jitter(hz in hertz(), seed: u64, apart in 0.1_f64..0.9, noise in 0.0_f64..0.02) {
+        // Distances of 1 - apart and 1 + apart times the mean.
+        let (period, mut random) = (1e9 / hz, SplitMix64::new(seed));
+        let at = |index: u64, off: f64| (index as f64 + if index % 2 == 1 { -apart } else { 0.0 } + 1.0 + off) * period;
+        let times: Vec<u64> = (0..400).map(|index| at(index, noise * sign(&mut random)) as u64).collect();
+        // An even grid of which some releases do not come looks the same, but for the work.
+        let done: Vec<Done> = times.iter().map(|ns| Done { end_ns: ns + 1000, cpu_ns: 1000 }).collect();
+        let found = find_by_work(&times, &done);
+        let group = found.and_then(|found| found.group);
+        prop_assert!(group.is_some_and(|group| group.count == 2), "{found:?}");
+        prop_assert!(found.is_some_and(|found| (found.ns / period - 1.0).abs() < 0.02), "{found:?}");
     }
 
     #[test]

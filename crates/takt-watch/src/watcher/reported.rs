@@ -12,9 +12,10 @@ use super::{FollowBy, Known, Watcher};
 use crate::advice::is_of;
 use crate::cycles::Intervals;
 use crate::link::Link;
-use crate::naming;
+use crate::naming::{self, Rank};
 use crate::recur::{self, Judged, Recurrence};
 use crate::report::{IntervalReport, Kind, LoopReport, Report, Share, Total};
+use crate::rundir::FEWEST_CYCLES;
 use crate::screen::time;
 
 /// Threads and interrupts that are named in a list.
@@ -36,7 +37,9 @@ impl Watcher {
         threads.sort_by(|a, b| {
             (a.kind, b.rate_hz).partial_cmp(&(b.kind, a.rate_hz)).unwrap_or(std::cmp::Ordering::Equal)
         });
-        let mut names = naming::names(&self.watched.threads);
+        let ranks: BTreeMap<i32, Rank> = threads.iter().map(|thread| (thread.tid, rank(thread))).collect();
+        let rank = |tid: i32| ranks.get(&tid).copied().unwrap_or(Rank::Other);
+        let mut names = naming::names(&self.watched.threads, &rank);
         for thread in &mut threads {
             thread.label = names.remove(&thread.tid).unwrap_or_default();
         }
@@ -244,6 +247,16 @@ impl Watcher {
         shares.sort_by(|a, b| b.us.total_cmp(&a.us));
         shares.truncate(MOST_SHARES);
         shares
+    }
+}
+
+/// Of which kind the measures of a thread are, if it has any.
+fn rank(thread: &LoopReport) -> Rank {
+    match thread.kind {
+        Kind::Periodic | Kind::Spinning => Rank::Loop,
+        Kind::Driven => Rank::Driven,
+        Kind::Irregular if thread.releases >= FEWEST_CYCLES => Rank::Busy,
+        Kind::Irregular => Rank::Other,
     }
 }
 

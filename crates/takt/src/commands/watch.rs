@@ -93,6 +93,12 @@ pub fn run(args: &args::Watch) -> CommandResult {
             // A refusal leaves nothing behind; what was measured before an error stays, unsealed.
             if matches!(error, takt_watch::WatchError::Nobody { .. }) {
                 recording.discard();
+                if let Some((status, true)) = ended {
+                    let how = print::ending(status.code(), status.signal());
+                    return Err(
+                        format!("the command ended {how} before anything of it could be watched").into()
+                    );
+                }
             }
             return Err(error.into());
         }

@@ -26,7 +26,7 @@ pub use manager::{managed, managed_json, manager_table, recorded, recorded_chain
 pub use robot::{RobotProgress, ran, run_summary};
 pub use trace::{trace_report, traced};
 pub use tune::tuned;
-pub use watch::{ahead, watched};
+pub use watch::{ahead, ending, watched};
 
 use std::fmt::Write;
 use std::io::IsTerminal;

@@ -97,19 +97,30 @@ fn own_share(report: &Report) -> String {
             time(report.watcher_lateness_us)
         ),
         None if report.untraced.is_some() => String::new(),
+        None if report.threads.iter().any(|thread| thread.late > 0) => {
+            format!("{cpu}; what it has to do with the lateness is not known, as no cause is\n")
+        }
         None => format!("{cpu}; nothing was late\n"),
     }
 }
 
 /// How the command that was run has ended.
 fn command(out: &mut String, report: &Report) {
-    let Some(status) = report.exit_status else { return };
-    let how = match report.exit_signal {
-        Some(signal) => format!("by signal {signal}"),
-        None => format!("with exit status {status}"),
-    };
+    if report.exit_status.is_none() {
+        return;
+    }
+    let how = ending(report.exit_status, report.exit_signal);
     let asked = if report.ended_by_itself == Some(true) { "by itself, " } else { "when it was asked to, " };
     let _ = writeln!(out, "the command ended {asked}{how}");
+}
+
+/// How a command has ended.
+pub fn ending(status: Option<i32>, signal: Option<i32>) -> String {
+    match (signal, status) {
+        (Some(signal), _) => format!("by signal {signal}"),
+        (None, Some(status)) => format!("with exit status {status}"),
+        (None, None) => "without a status".to_owned(),
+    }
 }
 
 /// Whether something can be watched, and what is missing.

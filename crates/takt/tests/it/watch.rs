@@ -436,3 +436,18 @@ fn what_is_not_there_is_refused_and_leaves_nothing() {
     has(&refused(&["--pid", "1", "--name", "x"]), &["cannot be used with"]);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
+
+/// A command that ends at once, for a wrong argument, say: how it ended is the answer.
+#[test]
+fn how_a_command_ends_is_said_where_nothing_of_it_could_be_watched() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(["watch", "--seconds", "1", "--runs"])
+        .arg(folder.path())
+        .args(["--", "sh", "-c", "echo usage >&2; exit 64"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    // Where it was seen in time, there is a report without a loop.
+    let all = format!("{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
+    has(&all, &["usage", "with exit status 64"]);
+}

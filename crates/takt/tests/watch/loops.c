@@ -2,7 +2,7 @@
  *
  *   loops pairs A_US B_US...     releases A, B, ... microseconds apart in turn, until a time
  *   loops spin udp|pipe|file US  never sleeps, and sends or writes every US microseconds
- *   loops nap US                 polls with sleeps of 50 us, and writes every US microseconds
+ *   loops nap [NAP] US           polls with sleeps of NAP (50) us, and writes every US microseconds
  *   loops seldom MS              a loop of 2 ms; every MS another thread takes its CPU for 7 ms
  *   loops lock MS                a loop of 2 ms; every MS another thread holds its lock for 11 ms
  *   loops work MS                a loop of 2 ms that takes 5 ms itself every MS
@@ -141,7 +141,7 @@ int main(int argc, char **argv) {
     } else if (!strcmp(way, "spin")) {
         spin(argv[2], number * US, 0);
     } else if (!strcmp(way, "nap")) {
-        spin("file", number * US, 50 * US);
+        spin("file", number * US, (argc > 3 ? atoll(argv[2]) : 50) * US);
     } else if (!strcmp(way, "seldom") || !strcmp(way, "lock") || !strcmp(way, "work")) {
         often = number * MS;
         int locks = !strcmp(way, "lock"), works = !strcmp(way, "work");
