@@ -56,6 +56,10 @@ fn the_demonstration_runs_headless_and_keeps_what_it_measured() {
     for row in bench {
         assert!(row["work"]["frames_judged"].is_u64() && row["tasks"][0]["name"] == "ssm", "{row}");
         assert_eq!(row["against_cfs"].is_null(), row["policy"] == "CFS+CFS", "{row}");
+        // An option that makes the row longer is the demonstration's own.
+        let sentence = row["sentences"][0].as_str().unwrap();
+        assert!(!sentence.contains("`--seconds"), "{sentence}");
+        assert_eq!(sentence.contains("`--bench-seconds"), sentence.contains("measure "), "{sentence}");
         // Who did less is not called better.
         let against = &row["against_cfs"];
         let reported = |key: &str| against[key].as_f64().is_some_and(|percent| percent > 0.0);
