@@ -6,7 +6,8 @@ use super::script::{MS, Script, callback, check, topic};
 use crate::{Extractor, Model, Options, PassedOver};
 
 /// A node whose timer of 50 ms takes 60 ms, so that its executor always has it to run; beside it a
-/// subscription of `/in`, which somebody else publishes every 100 ms, and which would publish `/out`.
+/// subscription of `/in`, which somebody else publishes every 100 ms, and which would publish
+/// `/out`.
 struct Starved {
     script: Script,
     busy: Handle,
