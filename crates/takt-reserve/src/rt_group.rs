@@ -34,6 +34,26 @@ impl std::fmt::Display for GroupBudget {
     }
 }
 
+/// Why there is no group, or a thread is not in it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// The mounts of this process cannot be listed.
+    #[error("/proc/self/mounts: {0}. Fix: mount /proc")]
+    Mounts(io::Error),
+    /// No control groups for CPU time.
+    #[error(
+        "no control group hierarchy with the controller cpu is mounted. Fix: mount one, outside of a container"
+    )]
+    NoHierarchy,
+    /// Each hierarchy that was tried, with its reason.
+    #[error("{}", tried.iter().map(|(mount, reason)| format!("{}: {reason}", mount.display())).collect::<Vec<_>>().join("; "))]
+    Refused { tried: Vec<(PathBuf, String)> },
+    /// The kernel did not take a thread in.
+    #[error("thread {tid} in {}: {source}", group.display())]
+    Thread { tid: i32, group: PathBuf, source: io::Error },
+}
+
 /// A control group with a budget for its real-time threads.
 #[derive(Debug)]
 pub struct RtGroup {
@@ -74,24 +94,21 @@ impl RtGroup {
     ///
     /// # Errors
     /// Why there is none: each hierarchy with its reason. Nothing is left then.
-    pub fn make(budget: GroupBudget) -> Result<Self, String> {
+    pub fn make(budget: GroupBudget) -> Result<Self, GroupError> {
         let mut kernel = Linux::new();
-        let mounts = kernel.read(Path::new("/proc/self/mounts")).map_err(|error| error.to_string())?;
-        let mut reasons = Vec::new();
+        let mounts = kernel.read(Path::new("/proc/self/mounts")).map_err(GroupError::Mounts)?;
+        let mut tried = Vec::new();
         for hierarchy in hierarchies(&mounts) {
             sweep(&mut kernel, &hierarchy);
             match Self::within(kernel, &hierarchy, budget) {
                 Ok(group) => return Ok(group),
                 Err((back, reason)) => {
-                    reasons.push(format!("{}: {reason}", hierarchy.mount.display()));
+                    tried.push((hierarchy.mount.clone(), reason));
                     kernel = back;
                 }
             }
         }
-        if reasons.is_empty() {
-            return Err("no control group hierarchy with the controller cpu is mounted".to_owned());
-        }
-        Err(reasons.join("; "))
+        Err(if tried.is_empty() { GroupError::NoHierarchy } else { GroupError::Refused { tried } })
     }
 
     fn within(
@@ -160,7 +177,7 @@ impl RtGroup {
         let outcome = rr
             .apply(tid)
             .map_err(|error| format!("SCHED_RR for a thread: {error}"))
-            .and_then(|()| self.add(tid))
+            .and_then(|()| self.add(tid).map_err(|error| error.to_string()))
             .and_then(|()| match Policy::read(tid) {
                 Ok(read) if read == rr => Ok(()),
                 other => Err(format!("asked for {rr} in the group, read back {other:?}")),
@@ -175,10 +192,10 @@ impl RtGroup {
     ///
     /// # Errors
     /// The kernel's refusal, in words. A thread that is gone is none.
-    pub fn add(&mut self, tid: i32) -> Result<(), String> {
+    pub fn add(&mut self, tid: i32) -> Result<(), GroupError> {
         match self.kernel.write(&self.path.join(self.list), &tid.to_string()) {
-            Err(error) if !crate::system::is_gone(&error) => {
-                Err(format!("thread {tid} in {}: {error}", self.path.display()))
+            Err(source) if !crate::system::is_gone(&source) => {
+                Err(GroupError::Thread { tid, group: self.path.clone(), source })
             }
             _ => Ok(()),
         }
@@ -263,7 +280,7 @@ mod tests {
     fn a_budget_beyond_its_period_is_refused_with_the_file() {
         let budget = GroupBudget { runtime_us: 2_000_000, period_us: 1_000_000 };
         let refused = RtGroup::make(budget).map(|_| ()).expect_err("no kernel grants that");
-        assert!(!refused.is_empty());
+        assert!(!refused.to_string().is_empty());
         let left = std::fs::read_dir("/sys/fs/cgroup/cpu").into_iter().flatten().flatten();
         let own = format!("{NAME}{}-", std::process::id());
         assert!(!left.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().starts_with(&own)));

@@ -51,10 +51,10 @@ pub enum CellError {
     },
     /// A strict run asked for one reservation for all of its threads.
     #[error(
-        "tasks.group: no reservation for all SCHED_RR threads together: {reason}. Leave tasks.group out, or run with tasks.strict = \
+        "tasks.group: no reservation for all SCHED_RR threads together: {0}. Leave tasks.group out, or run with tasks.strict = \
          false, whose verdict says that it is missing"
     )]
-    NoGroup { reason: String },
+    NoGroup(takt_reserve::rt_group::GroupError),
     /// The robot could not be reached or simulated.
     #[error("robot: {0}")]
     Robot(#[from] takt_link_rtde::RtdeError),

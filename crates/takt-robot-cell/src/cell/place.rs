@@ -116,7 +116,7 @@ impl Cell {
         let [runtime_us, period_us] = budget.us();
         match RtGroup::make(rt_group::GroupBudget { runtime_us, period_us }) {
             Ok(group) => Ok(Some(group)),
-            Err(reason) if tasks.strict => Err(CellError::NoGroup { reason }),
+            Err(reason) if tasks.strict => Err(CellError::NoGroup(reason)),
             Err(reason) => {
                 warnings.push(format!("tasks.group: no reservation for all threads together: {reason}"));
                 Ok(None)
@@ -140,11 +140,8 @@ impl Cell {
             threads.iter().filter(|thread| fallback && thread.role == CensusRole::Subthread && !thread.ended);
         let all: Vec<i32> = own.chain(spawned.map(|thread| thread.tid)).collect();
         for tid in all {
-            if let Err(refused) = group.add(tid)
-                && !self.warnings.contains(&refused)
-            {
-                self.warnings.push(refused);
-            }
+            let refused = group.add(tid).err().map(|refused| refused.to_string());
+            self.warnings.extend(refused.filter(|refused| !self.warnings.contains(refused)));
         }
     }
 

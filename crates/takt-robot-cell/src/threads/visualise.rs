@@ -148,7 +148,8 @@ mod tests {
         };
         let mut task = VisualisationTask::new(ports, 1.0, 2.0);
         assert!(!task.draw_newest(), "there is no frame yet");
-        let mut detections = Detections { health: FrameHealth::Ok, ..Detections::default() };
+        let mut detections = Detections::default();
+        detections.health = FrameHealth::Ok;
         detections.insert(Object { distance_m: 0.5, box_px: [4.0, 4.0, 20.0, 20.0], ..Object::default() });
         found.publish(1, detections);
         masks.write(1, |mask| mask.mask.fill(1));
