@@ -2,9 +2,9 @@
 //! its SCHED_FIFO and SCHED_RR threads together (RT group scheduling, and its successor with
 //! deadline servers where a kernel has it).
 //!
-//! Whether the kernel has it is found by trying, with a thread of our own. The group is new and ours
-//! alone, so that nothing has to be brought back: dropping it moves what is left in it up and removes
-//! it, and what a kill leaves is an empty group that the next start removes.
+//! Whether the kernel has it is found by trying, with a thread of our own. The group is new and
+//! ours alone, so that nothing has to be brought back: dropping it moves what is left in it up and
+//! removes it, and what a kill leaves is an empty group that the next start removes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -131,7 +131,8 @@ impl RtGroup {
             Ok(()) => Ok(group),
             Err(reason) => {
                 group.remove();
-                // What is dropped would be removed again; the kernel's account goes on with the next.
+                // What is dropped would be removed again; the kernel's account goes on with the
+                // next.
                 let kernel = std::mem::replace(&mut group.kernel, Linux::new());
                 Err((kernel, reason))
             }

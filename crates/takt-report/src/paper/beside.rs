@@ -21,7 +21,8 @@ pub struct Beside {
     pub unit: String,
     /// Ours over the paper's.
     pub ratio: Option<f64>,
-    /// The configuration that was measured, and in what it is not the paper's; or why there is none.
+    /// The configuration that was measured, and in what it is not the paper's; or why there is
+    /// none.
     pub here: String,
 }
 

@@ -139,8 +139,8 @@ pub fn boxes_of(
     Some(Block::Figure(Box::new(figure(words, runs, |about| boxes(&axis, about, &rows)))))
 }
 
-/// Distribution functions of a measure with phases, a panel for each; none where nothing was measured
-/// by phase.
+/// Distribution functions of a measure with phases, a panel for each; none where nothing was
+/// measured by phase.
 pub fn by_phase(context: &Context<'_>, id: &str) -> Vec<Block> {
     crate::pictures::by_phase(context, id).into_iter().map(|figure| Block::Figure(Box::new(figure))).collect()
 }

@@ -32,7 +32,8 @@ pub struct ShippedPaper {
     pub started_utc: String,
     pub machine: ShippedMachine,
     pub runs: u64,
-    /// What of the configuration was not run, and other differences from the paper, a sentence each.
+    /// What of the configuration was not run, and other differences from the paper, a sentence
+    /// each.
     pub differs: Vec<String>,
     pub headlines: Vec<ShippedHeadline>,
     /// SHA-256 of the hashes of all runs, in their order, a line each.

@@ -103,8 +103,8 @@ impl Cell {
         Ok(())
     }
 
-    /// Makes the group that `tasks.group` asks for; a kernel that has none is a warning, or an error
-    /// of a strict run.
+    /// Makes the group that `tasks.group` asks for; a kernel that has none is a warning, or an
+    /// error of a strict run.
     ///
     /// # Errors
     /// In strict mode, why there is no group.
@@ -124,8 +124,8 @@ impl Cell {
         }
     }
 
-    /// Takes every SCHED_RR thread of the cell into its group: its own, and those that libraries have
-    /// spawned until now. What these spawn later is in it from its beginning.
+    /// Takes every SCHED_RR thread of the cell into its group: its own, and those that libraries
+    /// have spawned until now. What these spawn later is in it from its beginning.
     pub(crate) fn fill_group(&mut self) {
         let Some(group) = &mut self.group else { return };
         let is_rr = |policy: &Policy| matches!(policy, Policy::RoundRobin { .. });
@@ -150,7 +150,8 @@ impl Cell {
         self.placed.as_ref()
     }
 
-    /// The reservation that the SCHED_RR threads share; `None` where none was asked for, or granted.
+    /// The reservation that the SCHED_RR threads share; `None` where none was asked for, or
+    /// granted.
     pub fn grouped(&self) -> Option<Grouped> {
         let group = self.group.as_ref()?;
         let rt_group::GroupBudget { runtime_us, period_us } = group.budget();

@@ -1,6 +1,6 @@
 //! τ_v_i: draws what was found into the frames of one camera, as the paper's user interface does
-//! (SentryRT-1, sections III and IV). Load, not a view: it shares the buffers of perception and SSM,
-//! runs as best effort, and nobody looks at its picture.
+//! (SentryRT-1, sections III and IV). Load, not a view: it shares the buffers of perception and
+//! SSM, runs as best effort, and nobody looks at its picture.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 //! The cell as SentryRT-1's paper has it: what its runs ask of the kernel, read by this program
-//! from `/proc` and by its own system calls while the run goes on. Each help is switched on once, so
-//! that the reading is seen to find it.
+//! from `/proc` and by its own system calls while the run goes on. Each help is switched on once,
+//! so that the reading is seen to find it.
 
 #![allow(clippy::unwrap_used)]
 
