@@ -91,6 +91,17 @@ pub fn sleep_until(deadline_ns: u64) {
     }
 }
 
+/// Sleeps for `ns`, measured by `CLOCK_REALTIME`, as the DAQ paper's Algorithm 1 does
+/// (`clock_nanosleep(CLOCK_REALTIME, 0, ...)`). For reproducing that loop alone: a release belongs
+/// on [`sleep_until`], which neither preemption before the call nor a set clock shifts. A signal
+/// ends it early.
+pub fn sleep_realtime(ns: u64) {
+    let ts = timespec(ns);
+    // SAFETY: `ts` is a valid, normalised timespec; no remainder is asked for.
+    let rc = unsafe { libc::clock_nanosleep(libc::CLOCK_REALTIME, 0, &ts, std::ptr::null_mut()) };
+    debug_assert!(rc == 0 || rc == libc::EINTR);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +124,13 @@ mod tests {
             assert!(monotonic_ns() >= deadline);
         }
         sleep_until(0);
+    }
+
+    #[test]
+    fn a_sleep_on_the_clock_of_the_day_lasts_at_least_so_long() {
+        let before = monotonic_ns();
+        sleep_realtime(2_000_000);
+        assert!(monotonic_ns() - before >= 2_000_000);
     }
 
     #[test]
