@@ -220,19 +220,25 @@ pub(crate) fn fork() -> Job {
 }
 
 /// The block of the 2009 paper's `dd`.
-const DISK_BLOCK: usize = 1_024_000;
+pub(crate) const DISK_BLOCK: usize = 1_024_000;
 
-/// Writes a file of `file_bytes` in `folder` over and over, at most `bytes_per_s`. The file loses
-/// its name before the first byte is written.
-pub(crate) fn disk(folder: &Path, file_bytes: u64, bytes_per_s: u64) -> io::Result<Job> {
+/// A file in `folder` that loses its name before the first byte is written.
+pub(crate) fn nameless(folder: &Path) -> io::Result<File> {
     let path = folder.join(format!(".takt-load-{}-{}", std::process::id(), clock::monotonic_ns()));
-    let mut file: File = OpenOptions::new()
+    let file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .custom_flags(libc::O_CLOEXEC)
         .open(&path)?;
     fs::remove_file(&path)?;
+    Ok(file)
+}
+
+/// Writes a file of `file_bytes` in `folder` over and over, at most `bytes_per_s`. The file loses
+/// its name before the first byte is written.
+pub(crate) fn disk(folder: &Path, file_bytes: u64, bytes_per_s: u64) -> io::Result<Job> {
+    let mut file = nameless(folder)?;
     let block = vec![0u8; DISK_BLOCK];
     let mut position = 0;
     let mut next_ns = clock::monotonic_ns();

@@ -32,6 +32,8 @@ pub const NAMES: &[&str] = &[
     "off",
     "uav",
     "humanoid",
+    "humanoid-limited",
+    "humanoid-no-disk",
     "cpu",
     "memory",
     "switch",
@@ -46,6 +48,9 @@ pub const NAMES: &[&str] = &[
 
 /// Most workers of one component, and most noise threads: more only exhausts pids.
 const MOST_WORKERS: usize = 4096;
+
+/// Most that `ping -l` takes (iputils).
+const MOST_PRELOAD: u32 = 65_536;
 
 /// Bytes per MiB.
 const MIB: u64 = 1 << 20;
@@ -99,9 +104,38 @@ pub enum Component {
         /// Messages per sender and run. Default 100, hackbench's own.
         #[serde(default = "hundred")]
         loops: usize,
+        /// Kills it so often, seconds, 1 to 3600, and starts it anew: the 2009 paper's `killall
+        /// hackbench; sleep 5`. Default: never.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kill_every_s: Option<u64>,
     },
-    /// Writes one file over and over, as `dd if=/dev/zero bs=1024000` does. The file has no name,
-    /// so that the kernel frees it however this process ends.
+    /// `dd if=/dev/zero bs=1024000 count=BLOCKS`, over and over and as fast as the disk goes: the
+    /// 2009 paper's. The file has no name, so that the kernel frees it however this process ends.
+    /// It wears a disk; [`Component::Disk`] has a bound.
+    Dd {
+        /// Blocks of 1,024,000 bytes, as many as fit into a quarter of what is free in the scratch
+        /// folder. Default 1024, the paper's.
+        #[serde(default = "blocks")]
+        blocks: u64,
+    },
+    /// `du -s FOLDER`, over and over.
+    Du {
+        /// The folder. Default `/`, the 2009 paper's.
+        #[serde(default = "root")]
+        folder: PathBuf,
+    },
+    /// `ping -f -l PRELOAD -s BYTES localhost`: a flood of echo requests. Needs root.
+    Ping {
+        /// Requests that are sent before the first answer, 1 to 65536. Default 65536: the 2009
+        /// paper has 100000, which today's `ping` does not take.
+        #[serde(default = "most_preload")]
+        preload: u32,
+        /// Payload in bytes, 0 to 65507. Default 10, the paper's.
+        #[serde(default = "ten")]
+        payload_bytes: usize,
+    },
+    /// Writes one file over and over, as `dd if=/dev/zero bs=1024000` does, at a bounded rate. The
+    /// file has no name, so that the kernel frees it however this process ends.
     Disk {
         /// Size of the file in MiB, at most a quarter of what is free in the scratch folder.
         /// Default 1000, the 2009 paper's `count=1024` blocks of 1,024,000 bytes.
@@ -209,6 +243,12 @@ fn fifty_thousand() -> u64 {
 fn three_quarters() -> f64 {
     0.75
 }
+fn blocks() -> u64 {
+    1024
+}
+fn most_preload() -> u32 {
+    MOST_PRELOAD
+}
 fn root() -> PathBuf {
     "/".into()
 }
@@ -224,6 +264,9 @@ impl Component {
             Self::Hackbench { .. } => "hackbench",
             Self::Disk { .. } => "disk",
             Self::Walk { .. } => "walk",
+            Self::Dd { .. } => "dd",
+            Self::Du { .. } => "du",
+            Self::Ping { .. } => "ping",
             Self::Network { .. } => "network",
             Self::Gpu(work) => match work.work {
                 GpuKind::Compute => "gpu.compute",
@@ -263,10 +306,16 @@ impl Component {
                 }
                 Ok(())
             }
-            Self::Hackbench { groups, loops } => {
+            Self::Hackbench { groups, loops, kill_every_s } => {
                 // 40 processes and file descriptors a group.
                 within("groups", groups as u64, 1, 100)?;
+                within("kill_every_s", kill_every_s.unwrap_or(1), 1, 3600)?;
                 within("loops", loops as u64, 1, 1_000_000)
+            }
+            Self::Dd { blocks } => within("blocks", blocks, 1, 1 << 20),
+            Self::Ping { preload, payload_bytes } => {
+                within("preload", preload.into(), 1, MOST_PRELOAD.into())?;
+                within("payload_bytes", payload_bytes as u64, 0, 65_507)
             }
             Self::Disk { file_mib, mib_per_s } => {
                 within("file_mib", file_mib, 1, 1 << 20)?;
@@ -276,7 +325,7 @@ impl Component {
                 within("datagrams_per_s", datagrams_per_s, 1, 1_000_000)?;
                 within("payload_bytes", payload_bytes as u64, 1, 65_507)
             }
-            Self::Walk { .. } => Ok(()),
+            Self::Walk { .. } | Self::Du { .. } => Ok(()),
             Self::Gpu(ref work) => match work.interference().validate() {
                 Ok(()) => Ok(()),
                 Err(SettingError::Range { key, received, low, high }) => {
@@ -320,11 +369,25 @@ impl Profile {
             match part {
                 "off" => {}
                 "uav" => components.extend([Component::Matrix { workers: four() }, memory, switch, fork]),
+                // The paper's Figure 5, line by line.
                 "humanoid" => components.extend([
+                    Component::Dd { blocks: blocks() },
+                    Component::Hackbench { groups: twenty(), loops: hundred(), kill_every_s: Some(5) },
+                    Component::Ping { preload: most_preload(), payload_bytes: ten() },
+                    Component::Du { folder: root() },
+                ]),
+                // The same of bounded rates, by threads of this process but for hackbench.
+                "humanoid-limited" => components.extend([
                     disk,
-                    Component::Hackbench { groups: twenty(), loops: hundred() },
+                    Component::Hackbench { groups: twenty(), loops: hundred(), kill_every_s: None },
                     network,
                     Component::Walk { folder: root() },
+                ]),
+                // For a guest, whose file system lies in its memory.
+                "humanoid-no-disk" => components.extend([
+                    Component::Hackbench { groups: twenty(), loops: hundred(), kill_every_s: Some(5) },
+                    Component::Ping { preload: most_preload(), payload_bytes: ten() },
+                    Component::Du { folder: root() },
                 ]),
                 "cpu" => components.push(Component::Matrix { workers: four() }),
                 "memory" => components.push(memory),
@@ -427,8 +490,12 @@ mod tests {
             uav.iter().map(Component::kind).collect::<Vec<_>>(),
             ["matrix", "memory", "switch", "fork"]
         );
-        let humanoid: Vec<_> = kinds("humanoid").iter().map(Component::kind).collect();
-        assert_eq!(humanoid, ["disk", "hackbench", "network", "walk"]);
+        let kinds_of = |name| kinds(name).iter().map(Component::kind).collect::<Vec<_>>();
+        assert_eq!(kinds_of("humanoid"), ["dd", "hackbench", "ping", "du"]);
+        let hackbench = Component::Hackbench { groups: 20, loops: 100, kill_every_s: Some(5) };
+        assert_eq!(kinds("humanoid")[1], hackbench, "`killall hackbench; sleep 5`");
+        assert_eq!(kinds_of("humanoid-limited"), ["disk", "hackbench", "network", "walk"]);
+        assert_eq!(kinds_of("humanoid-no-disk"), ["hackbench", "ping", "du"]);
         assert!(Profile::named("off").unwrap().is_off());
         let gpu: Vec<_> = kinds("gpu+noise:1").iter().map(Component::kind).collect();
         assert_eq!(gpu, ["gpu.compute", "gpu.memory", "gpu.copies", "noise"]);
@@ -460,6 +527,9 @@ mod tests {
             ("load = { name = 'x', component = [{ kind = 'memory', share = 75 }] }", "0.01..=0.9"),
             ("load = { name = 'x', component = [{ kind = 'memory', method = 'a b' }] }", "a b"),
             ("load = { name = 'x', component = [{ kind = 'gpu', work = 'copies', duty = 2 }] }", "0.01..=1"),
+            ("load = { name = 'x', component = [{ kind = 'ping', preload = 100000 }] }", "65536"),
+            ("load = { name = 'x', component = [{ kind = 'dd', blocks = 0 }] }", "1..=1048576"),
+            ("load = { name = 'x', component = [{ kind = 'hackbench', kill_every_s = 0 }] }", "1..=3600"),
             ("load = { name = 'x', component = [{ kind = 'gpu', wrok = 'copies' }] }", "wrok"),
             (
                 "load = { name = 'x', component = [{ kind = 'network', datagrams_per_s = 9999999 }] }",
@@ -473,8 +543,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(which in 0usize..13, n in 1usize..100) {
-            let name = [NAMES[..12].to_vec(), vec!["uav+noise:9"]].concat()[which];
+        fn what_is_written_is_read(which in 0usize..15, n in 1usize..100) {
+            let name = [NAMES[..14].to_vec(), vec!["uav+noise:9"]].concat()[which];
             let mut profile = Profile::named(name).unwrap();
             profile.components.push(Component::Noise { threads: n });
             let text = toml::to_string(&Holder { load: profile.clone() }).unwrap();

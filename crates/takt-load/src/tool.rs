@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::MemfdFlags;
 use takt_rt::census::Registration;
+use takt_rt::oom;
 use takt_rt::policy::Policy;
 
 use crate::processes;
@@ -33,6 +34,9 @@ const GRACE: Duration = Duration::from_secs(3);
 pub(crate) struct Tools {
     pub(crate) stress_ng: PathBuf,
     pub(crate) hackbench: PathBuf,
+    pub(crate) dd: PathBuf,
+    pub(crate) du: PathBuf,
+    pub(crate) ping: PathBuf,
     /// What becomes the process with GPU interference, and its arguments before the configuration.
     pub(crate) gpu: (PathBuf, Vec<String>),
 }
@@ -41,7 +45,14 @@ impl Default for Tools {
     fn default() -> Self {
         // This very program, as it is on disk even if the file has been replaced.
         let gpu = ("/proc/self/exe".into(), vec![SUBCOMMAND.to_owned()]);
-        Self { stress_ng: "stress-ng".into(), hackbench: "hackbench".into(), gpu }
+        Self {
+            stress_ng: "stress-ng".into(),
+            hackbench: "hackbench".into(),
+            dd: "dd".into(),
+            du: "du".into(),
+            ping: "ping".into(),
+            gpu,
+        }
     }
 }
 
@@ -56,6 +67,23 @@ pub(crate) fn version(program: &Path, argument: &str) -> Result<String, String> 
     let text = String::from_utf8_lossy(&text);
     // `hackbench --help` fails on purpose; it names its version all the same.
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+/// Of a tool beside a process that the kernel must not kill for want of memory: its own processes
+/// come first then. The shell becomes the tool.
+const VICTIM: &str = "echo 1000 > /proc/self/oom_score_adj; exec \"$0\" \"$@\"";
+
+/// A tool with its arguments. What this process is protected from by `oom_score_adj` its children
+/// would inherit, and interference is what a robot can do without.
+fn command(program: &Path, arguments: &[String]) -> Command {
+    if oom::score_adj().is_none_or(|score| score >= 0) {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        return command;
+    }
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", VICTIM]).arg(program).args(arguments);
+    command
 }
 
 /// A tool that has been started and not yet waited for.
@@ -91,7 +119,7 @@ impl Process {
     /// Starts `program` in process group `group`. What it prints goes to memory, so that it never
     /// waits for a reader.
     pub(crate) fn start(program: &Path, arguments: &[String], group: i32) -> io::Result<Self> {
-        Self::spawn(Command::new(program).args(arguments).process_group(group))
+        Self::spawn(command(program, arguments).process_group(group))
     }
 
     /// As [`Process::start`], of a command with an environment and a group of its own.
@@ -353,38 +381,129 @@ struct Runs {
 struct RunState {
     current: Option<Process>,
     stopping: bool,
+    /// It was killed to be started anew.
+    killed: bool,
+    /// What the last run has printed.
+    output: String,
     death: Option<String>,
 }
 
-/// `hackbench`, started again whenever it has finished.
+/// A tool that is started again whenever it has finished.
 #[derive(Debug)]
-pub(crate) struct Hackbench {
+pub(crate) struct Repeated {
     runs: Arc<Runs>,
     thread: Option<JoinHandle<()>>,
-    messages_per_run: u64,
-    processes: usize,
+    /// What a run does, in the unit of [`Repeats::unit`].
+    work_per_run: u64,
+    unit: &'static str,
+    children: usize,
+    /// What asks it to end.
+    signal: libc::c_int,
+    kill_every: Option<Duration>,
+    killed: Instant,
+    kills: u64,
+    /// What it writes to, where that has no name.
+    _file: Option<File>,
+}
+
+/// How a tool is repeated.
+#[derive(Debug)]
+pub(crate) struct Repeats {
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<String>,
+    /// Processes that a run starts.
+    pub(crate) children: usize,
+    /// What a finished run has done, and its unit.
+    pub(crate) work_per_run: u64,
+    pub(crate) unit: &'static str,
+    /// What asks it to end.
+    pub(crate) signal: libc::c_int,
+    /// Kills it so often, whatever it does.
+    pub(crate) kill_every: Option<Duration>,
+    /// Whether a run may end with an error and count as finished: files vanish while `du` looks.
+    pub(crate) may_fail: bool,
+    /// Kept open for it.
+    pub(crate) file: Option<File>,
 }
 
 /// Senders in a group of hackbench, and receivers: it is built in there as well.
 pub(crate) const HACKBENCH_SIDE: usize = 20;
 
-impl Hackbench {
-    pub(crate) fn start(program: &Path, groups: usize, loops: usize, group: i32) -> io::Result<Self> {
-        let runs = Arc::new(Runs::default());
-        let (shared, program) = (Arc::clone(&runs), program.to_owned());
+impl Repeats {
+    pub(crate) fn of(program: &Path, arguments: Vec<String>) -> Self {
+        Self {
+            program: program.to_owned(),
+            arguments,
+            children: 0,
+            work_per_run: 1,
+            unit: "passes",
+            signal: libc::SIGTERM,
+            kill_every: None,
+            may_fail: false,
+            file: None,
+        }
+    }
+
+    pub(crate) fn hackbench(program: &Path, groups: usize, loops: usize, kill_every_s: Option<u64>) -> Self {
         let arguments = ["-g".to_owned(), groups.to_string(), "-l".to_owned(), loops.to_string()];
-        let thread = std::thread::Builder::new().name("load-hackbench".into()).spawn(move || {
+        Self {
+            children: groups * HACKBENCH_SIDE * 2,
+            work_per_run: (groups * HACKBENCH_SIDE * HACKBENCH_SIDE * loops) as u64,
+            unit: "messages",
+            kill_every: kill_every_s.map(Duration::from_secs),
+            ..Self::of(program, arguments.into())
+        }
+    }
+}
+
+impl Repeated {
+    pub(crate) fn start(repeats: Repeats, group: i32) -> io::Result<Self> {
+        let Repeats { program, arguments, children, work_per_run, unit, signal, kill_every, may_fail, file } =
+            repeats;
+        let runs = Arc::new(Runs::default());
+        let shared = Arc::clone(&runs);
+        let thread = std::thread::Builder::new().name("load-repeat".into()).spawn(move || {
             let _registration = Registration::exempt_self("load");
-            // hackbench inherits this thread's policy, and a census may have come before the
+            // The tool inherits this thread's policy, and a census may have come before the
             // exemption.
             if let Err(refusal) = (Policy::Other { nice: 0 }).apply(0) {
                 shared.lock().death = Some(refusal.to_string());
                 return;
             }
-            while shared.run(&program, &arguments, group) {}
+            while shared.run(&program, &arguments, group, may_fail) {}
         })?;
-        let messages_per_run = (groups * HACKBENCH_SIDE * HACKBENCH_SIDE * loops) as u64;
-        Ok(Self { runs, thread: Some(thread), messages_per_run, processes: groups * HACKBENCH_SIDE * 2 })
+        let (thread, killed) = (Some(thread), Instant::now());
+        let kills = 0;
+        Ok(Self {
+            runs,
+            thread,
+            work_per_run,
+            unit,
+            children,
+            signal,
+            kill_every,
+            killed,
+            kills,
+            _file: file,
+        })
+    }
+
+    /// Kills the run, to be started anew, where it is time to.
+    pub(crate) fn kill_where_due(&mut self) {
+        if self.kill_every.is_none_or(|every| self.killed.elapsed() < every) {
+            return;
+        }
+        self.killed = Instant::now();
+        let mut state = self.runs.lock();
+        if state.stopping || state.killed {
+            return;
+        }
+        let RunState { current, killed, .. } = &mut *state;
+        if let Some(process) = current {
+            process.signal(libc::SIGTERM);
+            *killed = true;
+            self.kills += 1;
+        }
     }
 
     /// Waits until all processes of a run are there, or a run has finished.
@@ -395,11 +514,12 @@ impl Hackbench {
             }
             let pid = self.runs.lock().current.as_ref().map(|process| process.pid);
             let seen = pid.map_or(0, |pid| processes::descendants(pid, &processes::all()).len());
-            if seen >= self.processes || self.runs.finished.load(Ordering::Relaxed) > 0 {
-                return Ok(self.processes);
+            let runs = pid.is_some() && seen >= self.children;
+            if runs || self.runs.finished.load(Ordering::Relaxed) > 0 {
+                return Ok(self.children.max(1));
             }
             if Instant::now() > until {
-                return Err(format!("{seen} of {} processes came to run", self.processes));
+                return Err(format!("{seen} of {} processes came to run", self.children));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -420,12 +540,13 @@ impl Hackbench {
         if !std::mem::replace(&mut state.stopping, true)
             && let Some(process) = &state.current
         {
-            process.signal(libc::SIGTERM);
+            process.signal(self.signal);
         }
     }
 
-    /// Ends it; the CPU time, runs started and finished, messages of the finished ones.
-    pub(crate) fn end(&mut self) -> (u64, [u64; 3]) {
+    /// Ends it; the CPU time, and counts by name: runs started and finished, what the finished ones
+    /// have done, and how often one was killed.
+    pub(crate) fn end(&mut self) -> (u64, Vec<(&'static str, u64)>) {
         self.ask_to_end();
         if let Some(thread) = self.thread.take() {
             let since = Instant::now();
@@ -441,11 +562,20 @@ impl Hackbench {
         }
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let finished = load(&self.runs.finished);
-        (load(&self.runs.cpu_ns), [load(&self.runs.started), finished, finished * self.messages_per_run])
+        let mut counts = vec![
+            ("runs_started", load(&self.runs.started)),
+            ("runs_finished", finished),
+            (self.unit, finished * self.work_per_run),
+        ];
+        if self.kill_every.is_some() {
+            counts.push(("runs_killed", self.kills));
+        }
+        counts.extend(requests(&self.runs.lock().output).map(|sent| ("requests", sent)));
+        (load(&self.runs.cpu_ns), counts)
     }
 }
 
-impl Drop for Hackbench {
+impl Drop for Repeated {
     fn drop(&mut self) {
         self.end();
     }
@@ -458,7 +588,7 @@ impl Runs {
     }
 
     /// One run; whether another shall follow.
-    fn run(&self, program: &Path, arguments: &[String], group: i32) -> bool {
+    fn run(&self, program: &Path, arguments: &[String], group: i32, may_fail: bool) -> bool {
         let pid = {
             let mut state = self.lock();
             if state.stopping {
@@ -479,10 +609,16 @@ impl Runs {
         let Some(mut process) = state.current.take() else { return false };
         let Some(ended) = process.reap(true) else { return false };
         self.cpu_ns.fetch_add(ended.cpu_ns, Ordering::Relaxed);
+        state.output.clone_from(&ended.output);
         if state.stopping {
             return false;
         }
-        if !ended.status.success() {
+        if std::mem::take(&mut state.killed) {
+            return true;
+        }
+        // One that a signal ended has not come to its end.
+        let is_done = ended.status.success() || (may_fail && ended.status.code().is_some());
+        if !is_done {
             state.death = Some(ended.why());
             return false;
         }
@@ -491,9 +627,23 @@ impl Runs {
     }
 }
 
+/// How many requests `ping` says it has sent.
+fn requests(output: &str) -> Option<u64> {
+    let line = output.lines().find(|line| line.contains(" packets transmitted"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_what_ping_says_it_sent() {
+        let output = "PING localhost (127.0.0.1) 10(38) bytes of data.\n\n--- localhost ping statistics ---\n\
+                      81234 packets transmitted, 81230 received, 0.005% packet loss, time 998ms\n";
+        assert_eq!(requests(output), Some(81234));
+        assert_eq!(requests("2 packets\n"), None);
+    }
 
     #[test]
     fn reads_the_metrics_of_old_and_new_versions() {

@@ -10,12 +10,12 @@ use crate::noise::NoiseThreads;
 use crate::profile::Component;
 use crate::report::{ComponentReport, Death};
 use crate::system;
-use crate::tool::{Hackbench, StressNg};
+use crate::tool::{Repeated, StressNg};
 
 #[derive(Debug)]
 pub(super) enum Engine {
     StressNg(StressNg),
-    Hackbench(Hackbench),
+    Repeated(&'static str, Repeated),
     Threads(Workers),
     Noise(NoiseThreads),
     Gpu(GpuLoad),
@@ -38,7 +38,7 @@ impl Part {
     pub(super) fn tool(&self) -> &'static str {
         match self.engine {
             Engine::StressNg(_) => "stress-ng",
-            Engine::Hackbench(_) => "hackbench",
+            Engine::Repeated(tool, _) => tool,
             Engine::Threads(_) | Engine::Noise(_) => "built-in",
             Engine::Gpu(_) => "built-in, a process",
         }
@@ -70,7 +70,7 @@ impl Part {
                 };
                 stress.await_workers(workers, until)
             }
-            Engine::Hackbench(hackbench) => hackbench.await_workers(until),
+            Engine::Repeated(_, tool) => tool.await_workers(until),
             Engine::Threads(workers) => await_threads(workers, until),
             Engine::Gpu(gpu) => gpu.await_ready(until).map_err(|error| error.to_string()).map(|device| {
                 if device.emulated {
@@ -101,7 +101,10 @@ impl Part {
         }
         let why = match &mut self.engine {
             Engine::StressNg(stress) => stress.death(),
-            Engine::Hackbench(hackbench) => hackbench.death(),
+            Engine::Repeated(_, tool) => {
+                tool.kill_where_due();
+                tool.death()
+            }
             Engine::Threads(workers) => workers.death(),
             // Nothing in a noise thread can fail.
             Engine::Noise(_) => None,
@@ -122,7 +125,7 @@ impl Part {
             Engine::StressNg(stress) => drop(stress.end()),
             Engine::Threads(workers) => workers.end(),
             Engine::Gpu(gpu) => drop(gpu.end()),
-            Engine::Hackbench(_) | Engine::Noise(_) => {}
+            Engine::Repeated(..) | Engine::Noise(_) => {}
         }
     }
 
@@ -130,7 +133,7 @@ impl Part {
     pub(super) fn ask_to_end(&mut self) {
         match &mut self.engine {
             Engine::StressNg(stress) => stress.ask_to_end(),
-            Engine::Hackbench(hackbench) => hackbench.ask_to_end(),
+            Engine::Repeated(_, tool) => tool.ask_to_end(),
             Engine::Threads(workers) => workers.ask_to_end(),
             Engine::Gpu(gpu) => gpu.ask_to_end(),
             // Ends within microseconds.
@@ -150,10 +153,9 @@ impl Part {
                 proof.insert(format!("{kind}_bogo_ops"), operations);
                 cpu_ns
             }
-            Engine::Hackbench(hackbench) => {
-                let (cpu_ns, counts) = hackbench.end();
-                let names = ["runs_started", "runs_finished", "messages"];
-                proof.extend(names.map(str::to_owned).into_iter().zip(counts));
+            Engine::Repeated(_, tool) => {
+                let (cpu_ns, counts) = tool.end();
+                proof.extend(counts.into_iter().map(|(name, count)| (name.to_owned(), count)));
                 cpu_ns
             }
             Engine::Threads(workers) => {

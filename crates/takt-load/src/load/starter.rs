@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::Builder;
@@ -19,7 +20,7 @@ use crate::guard::Guard;
 use crate::noise::NoiseThreads;
 use crate::profile::{Component, Profile};
 use crate::system::{self, Counters, Memory};
-use crate::tool::{self, HACKBENCH_SIDE, Hackbench, StressNg, Tools};
+use crate::tool::{self, HACKBENCH_SIDE, Repeated, Repeats, StressNg, Tools};
 
 /// How long the components of a profile may take to come to run, all together. On a small computer
 /// that a load of noise occupies already, 800 processes of hackbench take seconds.
@@ -27,6 +28,9 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// Most threads that stand in for hackbench: its 40 processes per group would be many stacks.
 const STAND_IN_PAIRS_PER_GROUP: usize = 4;
+
+/// Datagrams a second that stand in for a flood of pings: what one reaches on a small computer.
+const FLOOD_PER_S: u64 = 50_000;
 
 pub(super) struct Starter<'a> {
     pub(super) profile: &'a Profile,
@@ -92,6 +96,11 @@ impl Starter<'_> {
             jobs.and_then(|jobs| Workers::start(kind, jobs))
                 .map_err(|error| LoadError::Thread { component: kind, reason: error.to_string() })
         };
+        let repeated = |tool, repeats, group| {
+            Repeated::start(repeats, group)
+                .map(|engine| Engine::Repeated(tool, engine))
+                .map_err(|error| LoadError::Thread { component: kind, reason: error.to_string() })
+        };
         match component {
             Component::Noise { threads } => {
                 let noise = NoiseThreads::start(*threads)
@@ -108,12 +117,77 @@ impl Starter<'_> {
                 Ok(make(Engine::Gpu(engine), asked, None, None))
             }
             Component::Disk { file_mib, mib_per_s } => {
-                let (bytes, asked) = self.disk_space(*file_mib, *mib_per_s)?;
+                let (bytes, file) = self.disk_space(kind, file_mib * MIB)?;
+                let asked = format!("{file}, at most {mib_per_s} MiB/s");
                 let job = builtin::disk(self.scratch, bytes, mib_per_s * MIB).map_err(|source| {
                     LoadError::File { component: kind, path: self.scratch.to_owned(), source }
                 })?;
                 Ok(make(Engine::Threads(threads(Ok(vec![job]))?), asked, None, None))
             }
+            Component::Dd { blocks } => {
+                let (bytes, file) = self.disk_space(kind, blocks * builtin::DISK_BLOCK as u64)?;
+                let scratch = self.scratch;
+                let failed = |source| LoadError::File { component: kind, path: scratch.to_owned(), source };
+                match self.look_for("dd")? {
+                    Ok((version, group)) => {
+                        let nameless = builtin::nameless(scratch).map_err(failed)?;
+                        let blocks = bytes / builtin::DISK_BLOCK as u64;
+                        // `dd` cuts the file off at each start, as it would one with a name.
+                        let output = format!("of=/proc/{}/fd/{}", std::process::id(), nameless.as_raw_fd());
+                        let arguments = ["if=/dev/zero", &output, "bs=1024000", &format!("count={blocks}")];
+                        let repeats = Repeats {
+                            work_per_run: blocks * builtin::DISK_BLOCK as u64,
+                            unit: "bytes_written",
+                            file: Some(nameless),
+                            ..Repeats::of(&self.tools.dd, arguments.map(str::to_owned).into())
+                        };
+                        let asked =
+                            format!("dd if=/dev/zero bs=1024000 count={blocks}, over and over, to {file}");
+                        repeated("dd", repeats, group).map(|engine| make(engine, asked, Some(version), None))
+                    }
+                    Err(reason) => {
+                        let job = builtin::disk(scratch, bytes, u64::MAX).map_err(failed)?;
+                        let asked = format!("{file}, as fast as it goes, by a thread");
+                        Ok(make(Engine::Threads(threads(Ok(vec![job]))?), asked, None, Some(reason)))
+                    }
+                }
+            }
+            Component::Du { folder } => match self.look_for("du")? {
+                Ok((version, group)) => {
+                    let arguments = vec!["-s".to_owned(), folder.display().to_string()];
+                    let asked = format!("du {}, over and over", arguments.join(" "));
+                    let repeats = Repeats { may_fail: true, ..Repeats::of(&self.tools.du, arguments) };
+                    repeated("du", repeats, group).map(|engine| make(engine, asked, Some(version), None))
+                }
+                Err(reason) => {
+                    let job = builtin::walk(folder.clone()).map_err(|source| LoadError::File {
+                        component: kind,
+                        path: folder.clone(),
+                        source,
+                    })?;
+                    let asked = format!("every file below {}, on its file system", folder.display());
+                    Ok(make(Engine::Threads(threads(Ok(vec![job]))?), asked, None, Some(reason)))
+                }
+            },
+            Component::Ping { preload, payload_bytes } => match self.look_for("ping")? {
+                Ok((version, group)) => {
+                    // Without -q it prints a letter for each request.
+                    let arguments = format!("-q -f -l {preload} -s {payload_bytes} localhost");
+                    let asked = format!("ping {arguments}");
+                    let arguments = arguments.split(' ').map(str::to_owned).collect();
+                    // Of all signals, it sums up at this one.
+                    let repeats =
+                        Repeats { signal: libc::SIGINT, ..Repeats::of(&self.tools.ping, arguments) };
+                    repeated("ping", repeats, group).map(|engine| make(engine, asked, Some(version), None))
+                }
+                Err(reason) => {
+                    let jobs = builtin::network(FLOOD_PER_S, *payload_bytes).map(Vec::from);
+                    let asked = format!(
+                        "{FLOOD_PER_S} datagrams/s of {payload_bytes} bytes to an echo on 127.0.0.1, for a flood of pings"
+                    );
+                    Ok(make(Engine::Threads(threads(jobs)?), asked, None, Some(reason)))
+                }
+            },
             Component::Walk { folder } => {
                 let job = builtin::walk(folder.clone()).map_err(|source| LoadError::File {
                     component: kind,
@@ -129,12 +203,13 @@ impl Starter<'_> {
                     format!("{datagrams_per_s} datagrams/s of {payload_bytes} bytes to an echo on 127.0.0.1");
                 Ok(make(Engine::Threads(threads(jobs)?), asked, None, None))
             }
-            Component::Hackbench { groups, loops } => match self.look_for("hackbench")? {
+            Component::Hackbench { groups, loops, kill_every_s } => match self.look_for("hackbench")? {
                 Ok((version, group)) => {
-                    let engine = Hackbench::start(&self.tools.hackbench, *groups, *loops, group)
-                        .map_err(|error| LoadError::Thread { component: kind, reason: error.to_string() })?;
-                    let asked = format!("hackbench -g {groups} -l {loops}, over and over");
-                    Ok(make(Engine::Hackbench(engine), asked, Some(version), None))
+                    let repeats = Repeats::hackbench(&self.tools.hackbench, *groups, *loops, *kill_every_s);
+                    let killed = kill_every_s.map_or_else(String::new, |s| format!(", killed every {s} s"));
+                    let asked = format!("hackbench -g {groups} -l {loops}, over and over{killed}");
+                    repeated("hackbench", repeats, group)
+                        .map(|engine| make(engine, asked, Some(version), None))
                 }
                 Err(reason) => {
                     let pairs = groups * STAND_IN_PAIRS_PER_GROUP;
@@ -231,6 +306,9 @@ impl Starter<'_> {
     fn look_for(&mut self, tool: &'static str) -> Result<Result<(String, i32), String>, LoadError> {
         let (program, argument, package) = match tool {
             "hackbench" => (&self.tools.hackbench, "--help", "rt-tests"),
+            "dd" => (&self.tools.dd, "--version", "coreutils"),
+            "du" => (&self.tools.du, "--version", "coreutils"),
+            "ping" => (&self.tools.ping, "-V", "iputils-ping"),
             _ => (&self.tools.stress_ng, "--version", "stress-ng"),
         };
         let found = tool::version(program, argument).and_then(|version| Ok((version, self.group()?)));
@@ -261,16 +339,16 @@ impl Starter<'_> {
         })
     }
 
-    /// Size of the file, and what was asked in words.
-    fn disk_space(&self, file_mib: u64, mib_per_s: u64) -> Result<(u64, String), LoadError> {
+    /// Size of the file, and the file in words.
+    fn disk_space(&self, kind: &'static str, wanted: u64) -> Result<(u64, String), LoadError> {
         let error =
-            |source: io::Error| LoadError::File { component: "disk", path: self.scratch.to_owned(), source };
+            |source: io::Error| LoadError::File { component: kind, path: self.scratch.to_owned(), source };
         let system = rustix::fs::statfs(self.scratch).map_err(|errno| error(errno.into()))?;
         let free = (system.f_bavail as u64).saturating_mul(system.f_bsize as u64);
-        let bytes = (file_mib * MIB).min(free / 4);
+        let bytes = wanted.min(free / 4);
         if bytes < MIB {
             return Err(LoadError::NotEnoughSpace {
-                component: "disk",
+                component: kind,
                 what: "disk space",
                 available: free,
                 reserve: free.saturating_sub(free / 4),
@@ -284,12 +362,7 @@ impl Starter<'_> {
             return Err(error(source));
         }
         let file = fs::canonicalize(self.scratch).unwrap_or_else(|_| self.scratch.to_owned());
-        let asked = format!(
-            "a nameless file of {} MiB in {}, at most {mib_per_s} MiB/s",
-            bytes / MIB,
-            file.display()
-        );
-        Ok((bytes, asked))
+        Ok((bytes, format!("a nameless file of {} MiB in {}", bytes / MIB, file.display())))
     }
 }
 

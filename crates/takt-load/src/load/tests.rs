@@ -26,6 +26,9 @@ fn missing_tools() -> Tools {
     Tools {
         stress_ng: "/nonexistent/stress-ng".into(),
         hackbench: "/nonexistent/hackbench".into(),
+        dd: "/nonexistent/dd".into(),
+        du: "/nonexistent/du".into(),
+        ping: "/nonexistent/ping".into(),
         ..Tools::default()
     }
 }
@@ -148,12 +151,12 @@ fn hackbench_goes_on_and_on() {
     if !has("hackbench", "--help") {
         return;
     }
-    let component = Component::Hackbench { groups: 1, loops: 20 };
+    let component = Component::Hackbench { groups: 1, loops: 20, kill_every_s: None };
     let profile = Profile { name: "h".into(), require_tools: true, components: vec![component] };
     let load = Load::start(&profile, Path::new("/nonexistent")).unwrap();
     let group = load.guard.as_ref().unwrap().group();
     eventually("a third run", || match &load.shared.lock()[0].engine {
-        Engine::Hackbench(hackbench) => hackbench.runs_started() >= 3,
+        Engine::Repeated(_, hackbench) => hackbench.runs_started() >= 3,
         _ => false,
     });
     load.check().unwrap();
@@ -166,12 +169,130 @@ fn hackbench_goes_on_and_on() {
     assert_eq!(alive_in_group(group), []);
 }
 
+/// `killall hackbench; sleep 5`, here every second: a run that would last for hours is killed and
+/// begun anew, and that is no death.
+#[test]
+fn hackbench_is_killed_and_started_anew() {
+    if !has("hackbench", "--help") {
+        return;
+    }
+    let component = Component::Hackbench { groups: 1, loops: 1_000_000, kill_every_s: Some(1) };
+    let profile = Profile { name: "h".into(), require_tools: true, components: vec![component] };
+    let load = Load::start(&profile, Path::new("/nonexistent")).unwrap();
+    let group = load.guard.as_ref().unwrap().group();
+    eventually("a second run", || match &load.shared.lock()[0].engine {
+        Engine::Repeated(_, hackbench) => hackbench.runs_started() >= 2,
+        _ => false,
+    });
+    load.check().unwrap();
+    let report = load.stop();
+    let proof = &report.components[0].proof;
+    assert!(proof["runs_killed"] >= 1 && proof["runs_finished"] == 0, "{proof:?}");
+    assert_eq!(alive_in_group(group), []);
+}
+
+/// The other lines of the 2009 paper's Figure 5, by the programs that it names.
+#[test]
+fn the_papers_script_runs_its_own_programs() {
+    if !has("dd", "--version") || !has("du", "--version") {
+        return;
+    }
+    let scratch = scratch();
+    let components =
+        vec![Component::Dd { blocks: 4 }, Component::Du { folder: env!("CARGO_MANIFEST_DIR").into() }];
+    let profile = Profile { name: "p".into(), require_tools: true, components };
+    let load = Load::start(&profile, scratch.path()).unwrap();
+    let group = load.guard.as_ref().unwrap().group();
+    let finished = |part: usize| match &load.shared.lock()[part].engine {
+        Engine::Repeated(_, tool) => tool.runs_started() >= 3,
+        _ => false,
+    };
+    eventually("a third run of both", || finished(0) && finished(1));
+    load.check().unwrap();
+    let report = load.stop();
+    let [dd, du] = [&report.components[0], &report.components[1]];
+    assert!(dd.ran() && du.ran(), "{report:#?}");
+    assert_eq!((dd.tool.as_str(), du.tool.as_str()), ("dd", "du"));
+    assert!(dd.asked.starts_with("dd if=/dev/zero bs=1024000 count=4"), "{}", dd.asked);
+    assert_eq!(dd.proof["bytes_written"], dd.proof["runs_finished"] * 4 * 1_024_000);
+    assert!(dd.stand_in.is_none() && du.stand_in.is_none());
+    assert_eq!(alive_in_group(group), []);
+    // The file never had a name that anybody could find.
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_flood_of_pings_counts_its_requests() {
+    if !has("ping", "-V") {
+        return;
+    }
+    // SAFETY: asks for a number.
+    if unsafe { libc::geteuid() } != 0 {
+        return takt_witness::skip!("a flood needs root");
+    }
+    let component = Component::Ping { preload: 100, payload_bytes: 10 };
+    let profile = Profile { name: "p".into(), require_tools: true, components: vec![component] };
+    let load = Load::start(&profile, Path::new("/nonexistent")).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    load.check().unwrap();
+    let report = load.stop();
+    assert!(report.components[0].proof["requests"] > 100, "{report:#?}");
+}
+
+#[test]
+fn without_its_programs_the_script_has_stand_ins_that_say_so() {
+    let scratch = scratch();
+    let components = vec![
+        Component::Dd { blocks: 4 },
+        Component::Du { folder: env!("CARGO_MANIFEST_DIR").into() },
+        Component::Ping { preload: 1, payload_bytes: 10 },
+    ];
+    let profile = Profile { name: "p".into(), require_tools: false, components };
+    let load = Load::start_with(&profile, scratch.path(), &missing_tools()).unwrap();
+    let report = load.stop();
+    for component in &report.components {
+        assert!(component.ran() && component.tool == "built-in", "{component:#?}");
+        assert!(
+            component.stand_in.as_deref().is_some_and(|why| why.contains("/nonexistent/")),
+            "{component:#?}"
+        );
+    }
+    let insists = Profile { require_tools: true, ..profile };
+    let error = Load::start_with(&insists, scratch.path(), &missing_tools()).unwrap_err().to_string();
+    assert!(error.contains("dd") && error.contains("coreutils"), "{error}");
+}
+
+/// Tools of a process that the kernel must not kill are the first that it may.
+#[test]
+fn a_protected_process_has_tools_that_are_not() {
+    if !has("hackbench", "--help") {
+        return;
+    }
+    let protected = match takt_rt::oom::Protected::begin() {
+        Ok(protected) => protected,
+        Err(error) => return takt_witness::skip!("no right to lower oom_score_adj: {error}"),
+    };
+    let component = Component::Hackbench { groups: 1, loops: 1_000_000, kill_every_s: None };
+    let profile = Profile { name: "h".into(), require_tools: true, components: vec![component] };
+    let load = Load::start(&profile, Path::new("/nonexistent")).unwrap();
+    let running = alive_in_group(load.guard.as_ref().unwrap().group());
+    let score = |pid: i32| fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap_or_default();
+    let tools: Vec<String> = running
+        .iter()
+        .filter(|process| process.name.starts_with("hackbench"))
+        .map(|process| score(process.pid).trim().to_owned())
+        .collect();
+    assert!(tools.len() > 40 && tools.iter().all(|score| score == "1000"), "{tools:?}");
+    load.stop();
+    drop(protected);
+}
+
 #[test]
 fn hackbench_is_ended_in_the_middle_of_a_run() {
     if !has("hackbench", "--help") {
         return;
     }
-    let component = Component::Hackbench { groups: 1, loops: 1_000_000 };
+    let component = Component::Hackbench { groups: 1, loops: 1_000_000, kill_every_s: None };
     let profile = Profile { name: "h".into(), require_tools: true, components: vec![component] };
     let load = Load::start(&profile, Path::new("/nonexistent")).unwrap();
     let group = load.guard.as_ref().unwrap().group();
@@ -222,7 +343,7 @@ fn built_in_components_prove_their_work() {
 #[test]
 fn threads_stand_in_for_missing_tools_and_are_labelled() {
     let mut profile = small_uav();
-    profile.components.push(Component::Hackbench { groups: 1, loops: 100 });
+    profile.components.push(Component::Hackbench { groups: 1, loops: 100, kill_every_s: None });
     let scratch = scratch();
     let load = Load::start_with(&profile, scratch.path(), &missing_tools()).unwrap();
     std::thread::sleep(Duration::from_millis(100));
@@ -247,7 +368,7 @@ fn a_tool_that_is_none_is_an_error_before_anything_is_measured() {
     let scratch = scratch();
     let error = Load::start_with(&small_uav(), scratch.path(), &tools).unwrap_err();
     assert!(error.to_string().contains("ended before it ran"), "{error}");
-    let components = vec![Component::Hackbench { groups: 1, loops: 1 }];
+    let components = vec![Component::Hackbench { groups: 1, loops: 1, kill_every_s: None }];
     let profile = Profile { name: "h".into(), require_tools: false, components };
     let error = Load::start_with(&profile, scratch.path(), &tools).unwrap_err();
     assert!(error.to_string().contains("ended before it ran"), "{error}");
@@ -313,7 +434,7 @@ fn a_memory_component_is_given_up_with_a_reason() {
 fn child_that_is_killed() {
     let Some(folder) = std::env::var_os(CHILD) else { return };
     let mut profile = small_uav();
-    profile.components.push(Component::Hackbench { groups: 1, loops: 1_000_000 });
+    profile.components.push(Component::Hackbench { groups: 1, loops: 1_000_000, kill_every_s: None });
     profile.components.push(Component::Disk { file_mib: 4, mib_per_s: 10 });
     let load = Load::start(&profile, Path::new(&folder)).unwrap();
     println!("GROUP {}", load.guard.as_ref().unwrap().group());
