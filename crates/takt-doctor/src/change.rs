@@ -109,6 +109,13 @@ pub fn default_state() -> PathBuf {
     takt_files::state_folder().join("doctor.json")
 }
 
+/// `/proc/PID/oom_score_adj`. A process with that number may be another one by the time it is put
+/// back, which then has the kernel's own score.
+fn is_oom_score(path: &str) -> bool {
+    let pid = path.strip_prefix("/proc/").and_then(|rest| rest.strip_suffix("/oom_score_adj"));
+    pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// Makes the changes of all safe findings of `report`. The values from before go to `state_file`;
 /// one that is there already keeps its values, so that [`revert`] leads back to the state before
 /// the first call. Settings that are as wanted are left alone. A setting that the kernel refuses is
@@ -313,6 +320,8 @@ pub(crate) fn permitted(path: &Path, value: &str) -> Result<(), String> {
         "/sys/kernel/rcu_expedited",
     ]
     .contains(&text)
+        || takt_rt::kernel_file::NR_MIGRATE.contains(&text)
+        || is_oom_score(text)
         || within("/sys/devices/system/cpu/cpu", &["/cpufreq/scaling_governor"])
         || within("/sys/devices/system/cpu/cpu", &["/power/pm_qos_resume_latency_us"])
         || (text.contains("/cpuidle/state") && within("/sys/devices/system/cpu/cpu", &["/disable"]))

@@ -219,6 +219,40 @@ fn what_was_made_meanwhile_loses_what_it_inherited() {
     journal.revert().unwrap();
 }
 
+/// The choice of the OOM victim: of the process in the scope alone, and put back.
+#[test]
+fn the_score_of_a_process_is_changed_and_put_back() {
+    let _one = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let own = std::process::id();
+    let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let score =
+        |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap().trim().to_owned();
+    let before = (score(own), score(other.id()));
+    let scope = Scope { pid: other.id(), tid: other.id() };
+    // Until it has become `sleep` it has our name.
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let setting = Setting::OomScore { process: "sleep".to_owned(), score_adj: 700 };
+    let actions = loop {
+        match setting.resolve(Some(scope)) {
+            Ok(actions) if actions.len() == 1 => break actions,
+            other => assert!(std::time::Instant::now() < until, "{other:?}"),
+        }
+    };
+    let (mut journal, _) = Journal::begin(&folder.path().join("state.json")).unwrap();
+    journal.note(&actions).unwrap();
+    journal.set(&actions[0]).unwrap();
+    assert_eq!((score(own), score(other.id())), (before.0.clone(), "700".to_owned()));
+    journal.unset(&actions[0]).unwrap();
+    assert_eq!(score(other.id()), before.1);
+    journal.set(&actions[0]).unwrap();
+    journal.revert().unwrap();
+    let after = (score(own), score(other.id()));
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(after, before);
+}
+
 #[test]
 fn files_that_are_no_settings_are_not_written() {
     let _one = one_at_a_time();
@@ -230,6 +264,10 @@ fn files_that_are_no_settings_are_not_written() {
         ("/sys/class/net/eth0/../../../kernel/x/queues/rx-0/rps_cpus", "1"),
         ("/proc/sys/vm/swappiness", "1\n2"),
         ("/sys/devices/system/cpu/cpu0/disable", "1"),
+        ("/proc/self/oom_score_adj", "0"),
+        ("/proc/1/../2/oom_score_adj", "0"),
+        ("/proc//oom_score_adj", "0"),
+        ("/sys/kernel/debug/sched/nr_migrate/x", "8"),
     ];
     for (path, value) in foreign {
         let action = Action::File(crate::change::Change { path: path.into(), value: value.to_owned() });

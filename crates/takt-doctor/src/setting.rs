@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use takt_reserve::system::{self, Attributes, Identity, Kernel, Linux};
 use takt_rt::net::{self, EthtoolRequest};
+use takt_rt::oom;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 use takt_rt::procfs::Stat;
@@ -65,6 +66,14 @@ pub enum Setting {
         process: String,
         /// Name of the thread (`/proc/PID/task/TID/comm`).
         thread: String,
+    },
+    /// What the processes of this name add to their score when the kernel chooses whom to kill for
+    /// want of memory (`oom_score_adj`).
+    OomScore {
+        /// Name of the process.
+        process: String,
+        /// -1000: never; 1000: before all others.
+        score_adj: i32,
     },
     /// For how long an interface holds frames back.
     Coalescing {
@@ -139,6 +148,17 @@ impl Setting {
                 Ok(threads.into_iter().map(Action::CacheWays).collect())
             }
             Self::Alone { process, cpus } => others(&kernel, process, scope, cpus),
+            Self::OomScore { process, score_adj } => {
+                if !(oom::NEVER..=oom::FIRST).contains(score_adj) {
+                    return Err(format!("oom_score_adj {score_adj}: accepted are -1000 to 1000"));
+                }
+                let change = |pid: u32| Change {
+                    path: PathBuf::from(format!("/proc/{pid}/oom_score_adj")),
+                    value: score_adj.to_string(),
+                };
+                let found = processes(&kernel, process, scope)?;
+                Ok(found.into_iter().map(|pid| Action::File(change(pid))).collect())
+            }
             Self::Coalescing { interface, rx_us, tx_us } => {
                 Ok(vec![Action::Coalescing(interface.clone(), *rx_us, *tx_us)])
             }
@@ -195,6 +215,20 @@ fn threads(
     }
     if found.is_empty() {
         return Err(format!("no thread `{thread}` of a process `{process}` runs now: start it first"));
+    }
+    Ok(found)
+}
+
+/// The processes of this name; within `scope` that one.
+fn processes(kernel: &Linux, process: &str, scope: Option<Scope>) -> Result<Vec<u32>, String> {
+    let is_named = |pid: u32| kernel.thread_name(pid, pid).ok().as_deref() == Some(process);
+    if let Some(Scope { pid, .. }) = scope.filter(|scope| is_named(scope.pid)) {
+        return Ok(vec![pid]);
+    }
+    let all = kernel.processes().map_err(|error| format!("/proc: {error}"))?;
+    let found: Vec<u32> = all.into_iter().filter(|&pid| is_named(pid)).collect();
+    if found.is_empty() {
+        return Err(format!("no process `{process}` runs now: start it first"));
     }
     Ok(found)
 }
@@ -288,6 +322,7 @@ mod tests {
             Setting::Cpus { process: process(), thread: thread(), cpus: "1,3".parse().unwrap() },
             Setting::TimerSlack { process: process(), thread: thread(), slack_ns: 1 },
             Setting::Alone { process: "control".into(), cpus: "1".parse().unwrap() },
+            Setting::OomScore { process: "control".into(), score_adj: -1000 },
             Setting::Coalescing { interface: "eth0".into(), rx_us: 0, tx_us: 0 },
         ];
         for setting in all {
@@ -320,6 +355,10 @@ mod tests {
         let own = Some(Scope { pid: std::process::id(), tid: std::process::id() });
         let message = policy("fifo:100").actions(own).unwrap_err();
         assert!(message.contains("fifo:100"), "{message}");
+        let oom = |score_adj| Setting::OomScore { process: "no such process".into(), score_adj };
+        let message = oom(-1000).actions(own).unwrap_err();
+        assert!(message.contains("no such process") && message.contains("start it first"), "{message}");
+        assert!(oom(-1001).actions(own).unwrap_err().contains("-1000 to 1000"));
         let online = takt_rt::placement::online().unwrap();
         let message = Setting::Alone { process: "x".into(), cpus: online }.actions(own).unwrap_err();
         assert!(message.contains("no CPU is left"), "{message}");

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use takt_doctor::{Journal, Scope, Setting};
+use takt_rt::kernel_file::NR_MIGRATE;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 use takt_rt::procfs::{self, Stat};
@@ -400,6 +401,7 @@ impl Offers<'_> {
             "not in this kernel",
             "a CPU that hangs is not reported",
         );
+        self.migration();
         let preempt = "/sys/kernel/debug/sched/preempt";
         self.switch(
             "full preemption",
@@ -410,7 +412,37 @@ impl Offers<'_> {
         );
     }
 
+    /// How many tasks the scheduler moves at once, with interrupts off (Linux Symposium 2009,
+    /// section 4).
+    fn migration(&mut self) {
+        const NAME: &str = "tasks moved at once";
+        match NR_MIGRATE.iter().find(|path| Path::new(path).exists()) {
+            Some(path) => {
+                let way =
+                    |tasks: &str| Alternative { name: tasks.to_owned(), settings: vec![file(path, tasks)] };
+                self.knob(NAME, ["8", "2"].map(way).into(), "CPUs are balanced more slowly");
+            }
+            None => self.missing(
+                NAME,
+                format!(
+                    "{} are not there: built without CONFIG_SCHED_DEBUG, or debugfs is not mounted",
+                    NR_MIGRATE.join(" and ")
+                ),
+            ),
+        }
+    }
+
+    /// Whom the kernel kills when memory runs out: the paper's other recommendation. It makes no
+    /// cycle earlier; a search shows that it costs none.
+    fn oom_victim(&mut self) {
+        let settings =
+            vec![Setting::OomScore { process: self.about.process.clone(), score_adj: takt_rt::oom::NEVER }];
+        let ways = vec![Alternative { name: "never the loop".to_owned(), settings }];
+        self.knob("OOM victim", ways, "others are killed first when memory runs out");
+    }
+
     fn memory(&mut self) {
+        self.oom_victim();
         let huge = "/sys/kernel/mm/transparent_hugepage";
         self.switch(
             "huge pages never",
@@ -649,7 +681,11 @@ mod tests {
 
     #[test]
     fn what_is_offered_fits_the_loop() {
-        let (all, _) = names(&about());
+        let (all, missing) = names(&about());
+        // Offered where the kernel has the file, and said where not.
+        let offered = all.iter().any(|name| name == "tasks moved at once: 2");
+        let said = missing.iter().any(|one| one.name == "tasks moved at once" && one.why.contains("debugfs"));
+        assert!(offered != said, "{all:?} {missing:?}");
         for name in [
             "policy of the loop: fifo:49",
             "policy of the loop: fifo:98",
@@ -657,6 +693,7 @@ mod tests {
             "CPU of the loop: 2",
             "CPU of the loop: 3 alone",
             "timer slack: 1 ns",
+            "OOM victim: never the loop",
             "placebo: nothing: ",
         ] {
             assert!(all.iter().any(|one| one == name), "{name} is not in {all:?}");
