@@ -15,8 +15,8 @@ use takt_rt::config::SettingError;
 use takt_rt::jobs::JobRecord;
 use takt_rundir::{Measure, RunDir};
 use takt_stats::VerdictConfig;
-use takt_trace::Trace;
 use takt_trace::perfetto::Task as Track;
+use takt_trace::{Trace, TraceReport};
 
 use crate::LabError;
 use crate::envelope::{ConfigError, Envelope, parse};
@@ -112,7 +112,7 @@ impl Kind {
             scaled_text: None,
             questions: None,
             report: None,
-            guest: GuestNeeds { modules: &[], programs: &[] },
+            guest: GuestNeeds { modules: &[], programs: &[], libraries: &[] },
             has_views: false,
             cannot_resume: None,
             read,
@@ -132,6 +132,9 @@ pub struct GuestNeeds {
     pub modules: &'static [&'static str],
     /// Programs of the host: names in PATH, or whole paths.
     pub programs: &'static [&'static str],
+    /// Libraries of the host that are loaded at run time, by the names that the loader knows
+    /// (`libcomedi.so.0`).
+    pub libraries: &'static [&'static str],
 }
 
 /// Reads a configuration whose types say all but what [`Robot::validate`] checks: what most robots
@@ -275,6 +278,22 @@ pub trait Robot: Erased + Debug + Send + Sync {
     /// # Errors
     /// [`NoCriticalThread`], of a robot that has none, or many.
     fn critical(&self) -> Result<Critical, NoCriticalThread>;
+
+    /// Name of the critical thread of a robot that polls: it has no releases
+    /// ([`critical`](Self::critical) refuses), and a trace of it is put into words by
+    /// [`polled`](Self::polled). `None` for all others.
+    fn polls(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What a trace of a robot that [polls](Self::polls) says. Called after
+    /// [`explain`](Self::explain).
+    ///
+    /// # Errors
+    /// [`LabError::Files`].
+    fn polled(&self, _dir: &RunDir, _trace: &Trace) -> Result<TraceReport, LabError> {
+        Err(LabError::Internal("the report of a robot that polls"))
+    }
 
     /// Whether the machine may decide how much of the configuration is run. Campaigns let it decide
     /// once for all of their runs.

@@ -101,7 +101,14 @@ pub fn trace(
     request: &TraceRequest,
     observe: Observe<'_>,
 ) -> Result<Traced, LabError> {
-    let critical = robot.critical()?;
+    // One that polls has no releases, and late edges instead.
+    let (thread, critical) = match robot.polls() {
+        Some(thread) => (thread, None),
+        None => {
+            let critical = robot.critical()?;
+            (critical.thread, Some(critical))
+        }
+    };
     let tracer = match Tracer::start(&request.options) {
         Ok(tracer) => Ok(tracer),
         Err(error) => Err(error.to_string()),
@@ -109,7 +116,8 @@ pub fn trace(
     let mut options = options.clone();
     if let Ok(tracer) = &tracer {
         let lateness_ns = request.thresholds.lateness_ns;
-        options.watch = Some(LateWatch::new(tracer.marker(), critical.file, lateness_ns));
+        let file = critical.as_ref().map_or("", |critical| critical.file);
+        options.watch = Some(LateWatch::new(tracer.marker(), file, lateness_ns));
     }
     let run = Session::run_anyway(robot, &options, observe)?;
     if let Some(unwritten) = run.dir().unwritten() {
@@ -128,24 +136,31 @@ pub fn trace(
         Err(why) => return untraced(why, run),
     };
     let dir = run.dir().clone();
-    let deadline_ns = deadline_ns(&dir.header()?.measures, &critical);
-    let response_ns = request.thresholds.response_ns.or(deadline_ns);
-    let thresholds = Thresholds { response_ns, ..request.thresholds };
-    let jobs = jobs(&dir, &critical, &trace, &thresholds)?;
     // By id: other programs may have threads of the same name.
-    let Some(tid) = granted_tid(&dir, critical.thread)?.or_else(|| thread_of(&trace, critical.thread)) else {
-        return untraced(
-            format!("the trace names no thread \"{}\": nothing of it was recorded", critical.thread),
-            run,
-        );
+    let Some(tid) = granted_tid(&dir, thread)?.or_else(|| thread_of(&trace, thread)) else {
+        return untraced(format!("the trace names no thread \"{thread}\": nothing of it was recorded"), run);
     };
-    let own = Task { name: critical.thread.to_owned(), tid: Some(tid), deadline_ns, ..Task::default() };
-    let picture = robot.picture(&dir, own, &jobs)?;
-    let report = match analyse_with(&trace, tid, &jobs, &thresholds) {
-        Ok(report) => report,
-        Err(error) => return untraced(error.to_string(), run),
+    let own = |deadline_ns| Task { name: thread.to_owned(), tid: Some(tid), deadline_ns, ..Task::default() };
+    let (picture, report) = match &critical {
+        Some(critical) => {
+            let deadline_ns = deadline_ns(&dir.header()?.measures, critical);
+            let response_ns = request.thresholds.response_ns.or(deadline_ns);
+            let thresholds = Thresholds { response_ns, ..request.thresholds };
+            let jobs = jobs(&dir, critical, &trace, &thresholds)?;
+            let picture = robot.picture(&dir, own(deadline_ns), &jobs)?;
+            let report = match analyse_with(&trace, tid, &jobs, &thresholds) {
+                Ok(report) => report,
+                Err(error) => return untraced(error.to_string(), run),
+            };
+            robot.explain(&dir, Ok(&trace))?;
+            (picture, report)
+        }
+        None => {
+            robot.explain(&dir, Ok(&trace))?;
+            let report = robot.polled(&dir, &trace)?;
+            (robot.picture(&dir, own(None), &late_jobs(&report))?, report)
+        }
     };
-    robot.explain(&dir, Ok(&trace))?;
     if let Some(path) = &request.perfetto {
         picture.write(path, &trace, &report)?;
     }
@@ -162,6 +177,24 @@ pub fn trace(
     // The run was sealed without it.
     dir.seal()?;
     Ok(Traced { trace: Some(file), untraced: None, run })
+}
+
+/// The late edges of a robot that polls, as the jobs of a picture.
+fn late_jobs(report: &TraceReport) -> Vec<JobRecord> {
+    let mut jobs: Vec<JobRecord> = report
+        .windows
+        .iter()
+        .map(|late| JobRecord {
+            index: late.index,
+            planned_ns: late.planned_ns,
+            wake_ns: late.planned_ns,
+            start_ns: late.planned_ns,
+            end_ns: late.end_ns,
+            ..JobRecord::default()
+        })
+        .collect();
+    jobs.sort_by_key(|job| job.planned_ns);
+    jobs
 }
 
 /// The deadline of the critical thread's jobs, after their release.

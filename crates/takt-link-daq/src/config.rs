@@ -220,6 +220,60 @@ pub struct EventfdConfig {
     pub echo: EchoConfig,
 }
 
+/// The bus that a simulated board sits on. It says how long one access to a register takes, unless
+/// `register` does. The times are usual ones, and none of a particular machine: the paper names
+/// buses and no times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bus {
+    /// 1 us: a read across a bridge to a bus of 33 MHz.
+    #[default]
+    Pci,
+    /// 500 ns: a read to an endpoint with one lane, and back.
+    Pcie,
+    /// 125 us: a microframe of USB 2.0, in which one transfer is done.
+    Usb,
+}
+
+impl Bus {
+    /// How long one access to a register takes.
+    pub fn register(self) -> Duration {
+        match self {
+            Self::Pci => Duration::from_micros(1),
+            Self::Pcie => Duration::from_nanos(500),
+            Self::Usb => Duration::from_micros(125),
+        }
+    }
+
+    /// As people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pci => "PCI",
+            Self::Pcie => "PCIe",
+            Self::Usb => "USB 2.0",
+        }
+    }
+}
+
+/// A time that may be absent.
+mod optional {
+    use std::time::Duration;
+
+    use serde::{Deserializer, Serializer};
+
+    #[expect(clippy::ref_option, reason = "serde's signature")]
+    pub fn serialize<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => takt_rt::duration::serialize(time, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        takt_rt::duration::deserialize(deserializer).map(Some)
+    }
+}
+
 /// A converter computed from its data sheet. The processor is kept busy as long as a register
 /// access and a conversion take, as it is with a real board and a polling driver.
 ///
@@ -237,10 +291,12 @@ pub struct SimulatedConfig {
     /// 16 bits.
     #[serde(with = "takt_rt::duration")]
     pub settling: Duration,
+    /// The bus that it sits on. `pci`.
+    pub bus: Bus,
     /// One access to a register of the board: an output update is one, an input conversion two
-    /// (start, fetch). 1 us: a read across PCI.
-    #[serde(with = "takt_rt::duration")]
-    pub register: Duration,
+    /// (start, fetch). Absent: as the bus has it.
+    #[serde(with = "optional", skip_serializing_if = "Option::is_none")]
+    pub register: Option<Duration>,
     /// Noise at the input, RMS volts. 0.5 mV: a few steps of 16 bits.
     pub noise_v: f64,
     /// Bits of both converters. 16 (PCI1716).
@@ -257,7 +313,8 @@ impl Default for SimulatedConfig {
             ai_rate_hz: 250e3,
             ao_rate_hz: 1e6,
             settling: Duration::from_micros(5),
-            register: Duration::from_micros(1),
+            bus: Bus::default(),
+            register: None,
             noise_v: 0.5e-3,
             bits: 16,
             range_v: [-10.0, 10.0],
@@ -267,6 +324,11 @@ impl Default for SimulatedConfig {
 }
 
 impl SimulatedConfig {
+    /// How long one access to a register takes.
+    pub fn register(&self) -> Duration {
+        self.register.unwrap_or_else(|| self.bus.register())
+    }
+
     fn validate(&self) -> Result<(), LinkError> {
         let second = Duration::from_secs(1);
         for (key, rate_hz) in [("ai_rate_hz", self.ai_rate_hz), ("ao_rate_hz", self.ao_rate_hz)] {
@@ -274,7 +336,7 @@ impl SimulatedConfig {
                 return Err(LinkError::config(key, rate_hz, "accepted are 1 to 1e9 conversions per second"));
             }
         }
-        for (key, time) in [("settling", self.settling), ("register", self.register)] {
+        for (key, time) in [("settling", self.settling), ("register", self.register())] {
             if time > second {
                 let given = takt_rt::duration::format(time);
                 return Err(LinkError::config(key, given, "accepted are 0ns to 1s"));

@@ -47,6 +47,8 @@ pub struct Eventfd {
     sent_v: f64,
     /// Levels sent whose echo has not come.
     outstanding: u64,
+    /// Whether a copy of the level has been sent.
+    copied: bool,
     level_v: f64,
     facts: LinkFacts,
 }
@@ -91,6 +93,7 @@ impl Eventfd {
             waiting: config.waiting,
             sent_v: 0.0,
             outstanding: 0,
+            copied: false,
             level_v: 0.0,
             facts,
         })
@@ -120,6 +123,16 @@ impl Link for Eventfd {
         }
         self.sent_v = level_v;
         self.outstanding += 1;
+        self.copied = false;
+        Ok(())
+    }
+
+    fn again_v(&mut self, level_v: f64) -> Result<(), LinkError> {
+        if self.outstanding == 0 || self.copied {
+            return Ok(());
+        }
+        self.write_v(level_v)?;
+        self.copied = true;
         Ok(())
     }
 
@@ -207,7 +220,7 @@ fn send_back(out: &OwnedFd, back: &OwnedFd, stop: &AtomicBool) -> io::Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{edges, polite};
+    use crate::testing::{edges, edges_written_each_turn, polite};
     use proptest::prelude::*;
 
     #[test]
@@ -215,6 +228,7 @@ mod tests {
         for waiting in [Waiting::Poll, Waiting::Block] {
             let mut link = Eventfd::open(&EventfdConfig { waiting, echo: polite() }, None).unwrap();
             assert_eq!(edges(&mut link, 200), 200);
+            assert_eq!(edges_written_each_turn(&mut link, 200), 200);
         }
     }
 

@@ -40,7 +40,7 @@ mod testing;
 mod udp;
 
 pub use config::{
-    Aref, ComediChannel, ComediConfig, EchoConfig, EventfdConfig, IioChannel, IioConfig, LinkConfig,
+    Aref, Bus, ComediChannel, ComediConfig, EchoConfig, EventfdConfig, IioChannel, IioConfig, LinkConfig,
     PtyConfig, PtyEcho, SimulatedConfig, UdpConfig, Waiting,
 };
 pub use error::LinkError;
@@ -57,6 +57,17 @@ pub trait Link: Send {
     /// # Errors
     /// [`LinkError`] when the link is broken; it stays so.
     fn write_v(&mut self, level_v: f64) -> Result<(), LinkError>;
+
+    /// Puts the level that is on the output on it once more, as a loop that writes in every turn
+    /// does. On a board this is a write like any other. A loopback sends one copy of the level at
+    /// most while its answer is under way: more would queue before its far end, and a converter has
+    /// no queue.
+    ///
+    /// # Errors
+    /// As [`write_v`](Self::write_v).
+    fn again_v(&mut self, level_v: f64) -> Result<(), LinkError> {
+        self.write_v(level_v)
+    }
 
     /// What the input shows now, in volts. Does not wait for an edge: to see one, read until it is
     /// there. (With [`Waiting::Block`] a loopback waits in the kernel for something to arrive, at

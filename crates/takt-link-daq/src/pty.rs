@@ -39,6 +39,8 @@ pub struct Pty {
     sensors_v: [f64; 2],
     sequence: u16,
     outstanding: bool,
+    /// Whether a copy of the level has been sent.
+    copied: bool,
     unread_frames: u32,
     level_v: f64,
     stale: u64,
@@ -103,6 +105,7 @@ impl Pty {
             sensors_v: [0.0; 2],
             sequence: 0,
             outstanding: false,
+            copied: false,
             unread_frames: 0,
             level_v: 0.0,
             stale: 0,
@@ -127,8 +130,9 @@ impl Pty {
     }
 }
 
-impl Link for Pty {
-    fn write_v(&mut self, level_v: f64) -> Result<(), LinkError> {
+impl Pty {
+    /// Sends the level under the present number.
+    fn send(&mut self, level_v: f64) -> Result<(), LinkError> {
         if self.echo.is_none() {
             self.unread_frames += 1;
             if self.unread_frames == FLUSH_AFTER_FRAMES {
@@ -136,7 +140,6 @@ impl Link for Pty {
                 tcflush(&*self.far, QueueSelector::IFlush).map_err(system("emptying the terminal"))?;
             }
         }
-        self.sequence = self.sequence.wrapping_add(1);
         let (sequence, level_v) = (self.sequence, level_v as f32);
         let (narrow, wide);
         let frame: &[u8] = if self.plant {
@@ -155,8 +158,24 @@ impl Link for Pty {
                 Err(errno) => return Err(self.broken("writing", errno)),
             }
         }
+        Ok(())
+    }
+}
+
+impl Link for Pty {
+    fn write_v(&mut self, level_v: f64) -> Result<(), LinkError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.copied = false;
+        self.send(level_v)?;
         self.outstanding = true;
         Ok(())
+    }
+
+    fn again_v(&mut self, level_v: f64) -> Result<(), LinkError> {
+        if !self.outstanding || std::mem::replace(&mut self.copied, true) {
+            return Ok(());
+        }
+        self.send(level_v)
     }
 
     fn read_v(&mut self) -> Result<f64, LinkError> {
@@ -246,7 +265,7 @@ fn send_back(line: &OwnedFd, stop: &AtomicBool) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{edges, polite};
+    use crate::testing::{edges, edges_written_each_turn, polite};
 
     #[test]
     fn edges_go_round_with_every_echo_and_wait() {
@@ -256,6 +275,7 @@ mod tests {
                 // More than the line discipline holds unread.
                 assert_eq!(edges(&mut link, 1200), 1200, "{waiting:?} {echo_by:?}");
                 assert_eq!(link.counts(), LinkCounts::default());
+                assert_eq!(edges_written_each_turn(&mut link, 600), 600, "{waiting:?} {echo_by:?}");
                 assert_eq!(link.facts().echo.is_some(), echo_by == PtyEcho::Thread);
             }
         }

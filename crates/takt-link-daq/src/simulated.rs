@@ -97,12 +97,16 @@ impl<C: Clock> Simulated<C> {
         let nanoseconds = |rate_hz: f64| (1e9 / rate_hz).round() as u64;
         let start_v = 0.0f64.clamp(low_v, high_v);
         let description = format!(
-            "simulated converter, {} bits, {low_v} V to {high_v} V, input {} S/s, output {} S/s",
-            config.bits, config.ai_rate_hz, config.ao_rate_hz
+            "simulated converter on {} ({} per register access), {} bits, {low_v} V to {high_v} V, input {} S/s, output {} S/s",
+            config.bus.name(),
+            takt_rt::duration::format(config.register()),
+            config.bits,
+            config.ai_rate_hz,
+            config.ao_rate_hz
         );
         Self {
             clock,
-            register_ns: config.register.as_nanos() as u64,
+            register_ns: config.register().as_nanos() as u64,
             update_ns: nanoseconds(config.ao_rate_hz),
             conversion_ns: nanoseconds(config.ai_rate_hz),
             tau_ns,
@@ -220,6 +224,7 @@ fn normal(random: &mut SplitMix64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Bus;
     use proptest::prelude::*;
     use std::time::Duration;
 
@@ -242,7 +247,7 @@ mod tests {
             ai_rate_hz: 250e3,
             ao_rate_hz: 1e6,
             settling: Duration::ZERO,
-            register: Duration::from_nanos(300),
+            register: Some(Duration::from_nanos(300)),
             noise_v: 0.0,
             ..SimulatedConfig::default()
         }
@@ -268,6 +273,31 @@ mod tests {
         assert_eq!(edge(&mut link, 0.0), (9500, 2));
         let fast = SimulatedConfig { ao_rate_hz: 1e9, ..ideal() };
         assert_eq!(edge(&mut Simulated::new(&fast, Virtual::default()), 5.0), (4900, 1));
+    }
+
+    /// The paper's boards, and one on USB: what their buses and converters alone take.
+    #[test]
+    fn the_bus_is_part_of_the_latency() {
+        for (bus, ai_rate_hz, ao_rate_hz, expected_ns) in [
+            // Written after 1000, sampled at 2000, when the update shows.
+            (Bus::Pci, 250e3, 1e6, 2000 + 4000 + 1000),
+            (Bus::Pcie, 1e6, 3e6, 1000 + 1000 + 500),
+            (Bus::Pci, 625e3, 2.86e6, 2000 + 1600 + 1000),
+            (Bus::Usb, 250e3, 1e6, 250_000 + 4000 + 125_000),
+        ] {
+            let config = SimulatedConfig { bus, ai_rate_hz, ao_rate_hz, register: None, ..ideal() };
+            let (latency_ns, _) = edge(&mut Simulated::new(&config, Virtual::default()), 5.0);
+            assert_eq!(latency_ns, expected_ns, "{bus:?} {ai_rate_hz}");
+        }
+        let link = Simulated::new(
+            &SimulatedConfig { bus: Bus::Pcie, ..SimulatedConfig::default() },
+            Virtual::default(),
+        );
+        assert!(
+            link.facts().description.contains("PCIe (500ns per register access)"),
+            "{}",
+            link.facts().description
+        );
     }
 
     #[test]

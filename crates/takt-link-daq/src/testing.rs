@@ -12,6 +12,15 @@ pub fn polite() -> EchoConfig {
 /// Sends edges and reads until each has arrived; returns how many did. Gives up on an edge after
 /// many reads.
 pub fn edges(link: &mut dyn Link, count: u64) -> u64 {
+    arrived(link, count, false)
+}
+
+/// The same, and after each read that does not show the level it is written again.
+pub fn edges_written_each_turn(link: &mut dyn Link, count: u64) -> u64 {
+    arrived(link, count, true)
+}
+
+fn arrived(link: &mut dyn Link, count: u64, each_turn: bool) -> u64 {
     let mut arrived = 0;
     for edge in 0..count {
         let level_v = if edge % 2 == 0 { 5.0 } else { 0.0 };
@@ -20,6 +29,9 @@ pub fn edges(link: &mut dyn Link, count: u64) -> u64 {
             if (link.read_v().unwrap() >= 1.0) == (level_v >= 1.0) {
                 arrived += 1;
                 break;
+            }
+            if each_turn {
+                link.again_v(level_v).unwrap();
             }
             std::thread::yield_now();
         }

@@ -27,6 +27,8 @@ pub struct Udp {
     sequence: u16,
     /// When the level was last sent; None when its answer is there.
     sent_ns: Option<u64>,
+    /// Whether a copy of it has been sent.
+    copied: bool,
     /// The level's datagram: wide with a plant.
     frame: [u8; WIDE_BYTES],
     frame_bytes: usize,
@@ -72,6 +74,7 @@ impl Udp {
             resend_after_ns: u64::try_from(config.resend_after.as_nanos()).unwrap_or(u64::MAX),
             sequence: 0,
             sent_ns: None,
+            copied: false,
             frame: [0; WIDE_BYTES],
             frame_bytes: FRAME_BYTES,
             level_v: 0.0,
@@ -85,6 +88,10 @@ impl Udp {
     /// A full buffer loses the datagram, as a full queue on the way would; it is sent again later.
     fn send(&mut self) -> Result<(), LinkError> {
         self.sent_ns = Some(monotonic_ns());
+        self.pass_on()
+    }
+
+    fn pass_on(&mut self) -> Result<(), LinkError> {
         match self.socket.send(&self.frame[..self.frame_bytes]) {
             Ok(_) => Ok(()),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
@@ -125,6 +132,7 @@ impl Udp {
 impl Link for Udp {
     fn write_v(&mut self, level_v: f64) -> Result<(), LinkError> {
         self.sequence = self.sequence.wrapping_add(1);
+        self.copied = false;
         if self.echo.has_plant() {
             let values_v = [self.drive_v as f32, 0.0];
             self.frame = Wide { sequence: self.sequence, level_v: level_v as f32, values_v }.encode();
@@ -134,6 +142,13 @@ impl Link for Udp {
             self.frame[..FRAME_BYTES].copy_from_slice(&frame);
         }
         self.send()
+    }
+
+    fn again_v(&mut self, _level_v: f64) -> Result<(), LinkError> {
+        if self.sent_ns.is_none() || std::mem::replace(&mut self.copied, true) {
+            return Ok(());
+        }
+        self.pass_on()
     }
 
     fn drive_v(&mut self, level_v: f64) -> Result<(), LinkError> {
@@ -234,7 +249,7 @@ fn send_back(socket: &UdpSocket, drop_every: u64, stop: &AtomicBool) -> io::Resu
 mod tests {
     use super::*;
     use crate::config::EchoConfig;
-    use crate::testing::{edges, polite};
+    use crate::testing::{edges, edges_written_each_turn, polite};
     use proptest::prelude::*;
 
     #[test]
@@ -243,6 +258,7 @@ mod tests {
             let config = UdpConfig { waiting, echo: polite(), ..UdpConfig::default() };
             let mut link = Udp::open(&config, None).unwrap();
             assert_eq!(edges(&mut link, 200), 200);
+            assert_eq!(edges_written_each_turn(&mut link, 200), 200);
             assert_eq!(link.counts().rejected, 0);
             assert_eq!(link.facts().echo.as_ref().unwrap().0, "daq-echo");
         }

@@ -123,7 +123,10 @@ fn introduction(collection: &Collection, contexts: &[Context<'_>]) -> Section {
         robots.push(&context.group.robot);
         let judged = tables::judged::judged(contexts, &context.group.robot);
         if judged.is_empty() {
-            answer(context, &mut section);
+            // A paper's leading measure need not be the one that has a deadline.
+            let own = contexts.iter().filter(|other| other.group.robot == context.group.robot);
+            let mut with_verdict = own.filter(|other| other.digests.iter().any(|d| d.verdict.is_some()));
+            answer(with_verdict.next().unwrap_or(context), &mut section);
         } else {
             answer_all(&judged, &mut section);
         }

@@ -186,6 +186,9 @@ pub fn of_run(dir: &RunDir) -> Result<RunVerdict, Error> {
 pub struct RunsVerdict {
     /// The main measure over all runs.
     pub main: Pool,
+    /// Misses, skipped releases among them, and the longest row of them: of the main measure, or of
+    /// the judged ones where that has no deadline.
+    pub missed: [u64; 2],
     /// The verdict; `None` where no measure has a deadline.
     pub report: Option<VerdictReport>,
 }
@@ -199,6 +202,7 @@ pub fn of_runs(runs: &[(RunHeader, RunDir)]) -> Result<Option<RunsVerdict>, Erro
     let Some((first, _)) = runs.first() else { return Ok(None) };
     let mut reports: Vec<(&Measure, VerdictReport)> = Vec::new();
     let mut main = None;
+    let mut missed: Option<[u64; 2]> = None;
     let places = judged(&first.measures);
     for (index, measure) in first.measures.iter().enumerate() {
         if index != 0 && !places.contains(&index) {
@@ -223,6 +227,10 @@ pub fn of_runs(runs: &[(RunHeader, RunDir)]) -> Result<Option<RunsVerdict>, Erro
         if places.contains(&index) {
             reports.extend(of_measure(&sources, &pool).map(|judged| (measure, judged.report)));
         }
+        if measure.deadline_ns.is_some() && missed.is_none() {
+            let misses = pool.misses();
+            missed = Some([misses.misses.saturating_add(pool.skipped()), misses.longest_run]);
+        }
         if index == 0 {
             main = Some(pool);
         }
@@ -242,7 +250,8 @@ pub fn of_runs(runs: &[(RunHeader, RunDir)]) -> Result<Option<RunsVerdict>, Erro
         .map(|(header, dir)| Source { header, doubt: dir.seal_state().doubt_of(header) })
         .collect();
     let report = (!parts.is_empty()).then(|| concluded(of_parts(&parts), &sources));
-    Ok(main.map(|main| RunsVerdict { main, report }))
+    let missed = missed.unwrap_or_default();
+    Ok(main.map(|main| RunsVerdict { main, missed, report }))
 }
 
 /// One verdict about several measures, before what is in no series.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use takt_link_daq::Link;
-use takt_rt::clock::{monotonic_ns, sleep_until};
+use takt_rt::clock::{monotonic_ns, realtime_ns, sleep_realtime, sleep_until};
 use takt_rt::ring::Producer;
 use takt_rt::{memory, proof};
 
-use crate::config::{PulseConfig, Stamp};
+use crate::config::{PulseClock, PulseConfig, Stamp, Writes};
 use crate::control::Controller;
 use crate::error_meter::ErrorMeter;
 use crate::plant::{Reference, Wiring};
@@ -75,11 +75,51 @@ pub(crate) struct Left {
     pub link: Box<dyn Link>,
 }
 
+/// A moment on CLOCK_MONOTONIC, and on the clock that latencies are counted by.
+#[derive(Clone, Copy)]
+struct Moment {
+    at_ns: u64,
+    clock_ns: u64,
+}
+
+impl Moment {
+    fn now(clock: PulseClock) -> Self {
+        match clock {
+            PulseClock::Monotonic => {
+                let at_ns = monotonic_ns();
+                Self { at_ns, clock_ns: at_ns }
+            }
+            PulseClock::Realtime => {
+                let clock_ns = realtime_ns();
+                Self { at_ns: monotonic_ns(), clock_ns }
+            }
+        }
+    }
+
+    /// The latency since another moment, and whether the clock was set in between.
+    fn since(self, since: Self) -> (u64, bool) {
+        let passed_ns = self.at_ns.saturating_sub(since.at_ns);
+        let latency_ns = self.clock_ns.saturating_sub(since.clock_ns);
+        (latency_ns, passed_ns.abs_diff(latency_ns) > CLOCK_STEP_NS + passed_ns / 1000)
+    }
+}
+
+/// The clock of the day is slewed by half a thousandth at most; what is beyond that, and beyond an
+/// interrupt between two readings, is a step.
+const CLOCK_STEP_NS: u64 = 10_000_000;
+
 /// How waiting for a level ended.
 enum Seen {
-    At(u64),
-    TimedOut(u64),
+    At(Moment),
+    TimedOut(Moment),
     Asked,
+}
+
+/// The longest time from one poll to the next.
+#[derive(Clone, Copy, Default)]
+struct Stall {
+    from_ns: u64,
+    ns: u64,
 }
 
 impl Acquisition {
@@ -105,7 +145,8 @@ impl Acquisition {
             Err(ended) => return ended,
         };
         let wait_ns = self.pulse.wait.as_nanos() as u64;
-        let mut received_ns = monotonic_ns();
+        let clock = self.pulse.clock;
+        let mut received = Moment::now(clock);
         let mut index = 0;
         let mut lost_in_a_row = 0;
         loop {
@@ -120,46 +161,50 @@ impl Acquisition {
                 Ok(controller_ns) => controller_ns,
                 Err(ended) => return ended,
             };
-            let now_ns = if wait_ns > 0 {
-                sleep_until(monotonic_ns() + wait_ns);
-                monotonic_ns()
-            } else {
-                monotonic_ns()
-            };
+            match clock {
+                _ if wait_ns == 0 => {}
+                PulseClock::Monotonic => sleep_until(monotonic_ns() + wait_ns),
+                PulseClock::Realtime => sleep_realtime(wait_ns),
+            }
+            let now_ns = monotonic_ns();
             if self.duration_ns.is_some_and(|duration_ns| now_ns - begin_ns >= duration_ns) {
                 return Ended::Duration;
             }
             let level_v = if high { self.pulse.high_v } else { self.pulse.low_v };
             let resent = self.link.counts().resent;
-            let sent_ns = monotonic_ns();
-            let since_ns = match self.pulse.stamp {
-                Stamp::Receive => received_ns,
-                Stamp::Write => sent_ns,
+            let sent = Moment::now(clock);
+            let since = match self.pulse.stamp {
+                Stamp::Receive => received,
+                Stamp::Write => sent,
             };
-            let seen = match self.send_and_await(level_v, high) {
+            let (seen, stall) = match self.send_and_await(level_v, high) {
                 Ok(seen) => seen,
                 Err(ended) => return ended,
             };
             let arrived = match seen {
-                Seen::At(at_ns) => {
-                    received_ns = at_ns;
+                Seen::At(moment) => {
+                    received = moment;
                     true
                 }
-                Seen::TimedOut(at_ns) => {
-                    received_ns = at_ns;
+                Seen::TimedOut(moment) => {
+                    received = moment;
                     false
                 }
                 // An edge under way when the loop is stopped is none.
                 Seen::Asked => return Ended::Asked,
             };
+            let (latency_ns, stepped) = received.since(since);
+            self.totals.clock_steps += u64::from(stepped);
             let edge = EdgeRecord {
                 index,
-                sent_ns,
-                received_ns,
-                latency_ns: received_ns.saturating_sub(since_ns),
+                sent_ns: sent.at_ns,
+                received_ns: received.at_ns,
+                latency_ns,
                 controller_ns,
                 level_v: level_v as f32,
                 resends: u32::try_from(self.link.counts().resent - resent).unwrap_or(u32::MAX),
+                stall_ns: stall.ns,
+                stall_from_ns: stall.from_ns,
                 arrived,
             };
             self.totals.add(&edge);
@@ -186,14 +231,14 @@ impl Acquisition {
                 Ok(()) => true,
                 Err(ended) => return ended,
             };
-            received_ns = monotonic_ns();
+            received = Moment::now(clock);
         }
     }
 
     /// Sends the low level and waits until it is there.
     fn bring_low(&mut self) -> Result<(), Ended> {
         for _ in 0..self.pulse.lost_in_a_row {
-            match self.send_and_await(self.pulse.low_v, false)? {
+            match self.send_and_await(self.pulse.low_v, false)?.0 {
                 Seen::At(_) => return Ok(()),
                 Seen::Asked => return Err(Ended::Asked),
                 Seen::TimedOut(_) => {}
@@ -211,21 +256,34 @@ impl Acquisition {
         ))
     }
 
-    fn send_and_await(&mut self, level_v: f64, high: bool) -> Result<Seen, Ended> {
+    /// Writes a level and reads until it is there, as fast as the link lets it. Where each turn
+    /// writes, the same level goes out after every read that does not show it.
+    fn send_and_await(&mut self, level_v: f64, high: bool) -> Result<(Seen, Stall), Ended> {
         let broken = |error: takt_link_daq::LinkError| Ended::Link(error.to_string());
-        let give_up_ns = monotonic_ns() + self.pulse.timeout.as_nanos() as u64;
+        let clock = self.pulse.clock;
+        let mut polled_ns = monotonic_ns();
+        let give_up_ns = polled_ns + self.pulse.timeout.as_nanos() as u64;
+        let mut stall = Stall::default();
         self.link.write_v(level_v).map_err(broken)?;
         loop {
             let input_v = self.link.read_v().map_err(broken)?;
-            let now_ns = monotonic_ns();
-            if (input_v >= self.pulse.threshold_v) == high {
-                return Ok(Seen::At(now_ns));
+            let now = Moment::now(clock);
+            let since_poll_ns = now.at_ns.saturating_sub(polled_ns);
+            if since_poll_ns > stall.ns {
+                stall = Stall { from_ns: polled_ns, ns: since_poll_ns };
             }
-            if now_ns >= give_up_ns {
-                return Ok(Seen::TimedOut(now_ns));
+            polled_ns = now.at_ns;
+            if (input_v >= self.pulse.threshold_v) == high {
+                return Ok((Seen::At(now), stall));
+            }
+            if now.at_ns >= give_up_ns {
+                return Ok((Seen::TimedOut(now), stall));
             }
             if self.stop.load(Ordering::Relaxed) {
-                return Ok(Seen::Asked);
+                return Ok((Seen::Asked, stall));
+            }
+            if self.pulse.write == Writes::Turn {
+                self.link.again_v(level_v).map_err(broken)?;
             }
         }
     }
@@ -249,5 +307,23 @@ impl Acquisition {
         let controller_ns = monotonic_ns() - start_ns;
         self.link.drive_v(steering.wiring.drive_v(input)).map_err(broken)?;
         Ok(controller_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_shows_and_one_that_is_slewed_does_not() {
+        let moment =
+            |at_ms: u64, clock_ms: u64| Moment { at_ns: at_ms * 1_000_000, clock_ns: clock_ms * 1_000_000 };
+        assert_eq!(moment(1100, 9100).since(moment(1000, 9000)), (100_000_000, false));
+        // Half a thousandth faster for a minute.
+        let slewed = Moment { at_ns: 60_000_000_000, clock_ns: 60_030_000_000 };
+        assert!(!slewed.since(moment(0, 0)).1);
+        // An hour ahead, and an hour back: a latency cannot be less than nothing.
+        assert_eq!(moment(1001, 3_600_001).since(moment(1000, 0)), (3_600_001_000_000, true));
+        assert_eq!(moment(1050, 0).since(moment(1000, 3_600_000)), (0, true));
     }
 }

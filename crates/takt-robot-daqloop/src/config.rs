@@ -26,6 +26,30 @@ pub enum Stamp {
     Write,
 }
 
+/// Which clock times the edges, and the sleep between them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PulseClock {
+    /// CLOCK_MONOTONIC, and a sleep until a time of it: nobody can set it.
+    #[default]
+    Monotonic,
+    /// CLOCK_REALTIME, and a relative sleep on it, as in Algorithm 1. Whoever sets that clock
+    /// during a run changes a latency; the run says how often that happened.
+    Realtime,
+}
+
+/// How often the output is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Writes {
+    /// Once for each edge.
+    #[default]
+    Edge,
+    /// Once in each turn of the loop, as in Algorithm 1: after every read that does not show the
+    /// level yet, the same level is written again.
+    Turn,
+}
+
 /// The pulse train (`[pulse]`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -48,6 +72,10 @@ pub struct PulseConfig {
     pub lost_in_a_row: u32,
     /// From where the latency counts.
     pub stamp: Stamp,
+    /// Which clock counts it. `monotonic`; `realtime` is the paper's.
+    pub clock: PulseClock,
+    /// How often the output is written. `edge`; `turn` is the paper's.
+    pub write: Writes,
 }
 
 impl Default for PulseConfig {
@@ -60,6 +88,8 @@ impl Default for PulseConfig {
             timeout: Duration::from_millis(100),
             lost_in_a_row: 10,
             stamp: Stamp::default(),
+            clock: PulseClock::default(),
+            write: Writes::default(),
         }
     }
 }

@@ -21,6 +21,14 @@ pub enum DaqError {
         /// What would have to run there.
         answerer: String,
     },
+    /// The controller cannot be built for this plant.
+    #[error("controller \"{controller}\": {reason}")]
+    Controller {
+        /// Its kind.
+        controller: &'static str,
+        /// Why, with the way out.
+        reason: String,
+    },
     /// The link could not be opened.
     #[error(transparent)]
     Link(#[from] takt_link_daq::LinkError),

@@ -22,7 +22,7 @@ pub mod plant;
 mod record;
 pub mod saving;
 
-pub use config::{AcquisitionConfig, DisplayRule, PulseConfig, SavingConfig, Stamp};
+pub use config::{AcquisitionConfig, DisplayRule, PulseClock, PulseConfig, SavingConfig, Stamp, Writes};
 pub use daq::{DaqLoop, DaqOutcome, Stopper};
 pub use error::DaqError;
 pub use file::{DaqConfig, Losses, SHIPPED, StopRules};

@@ -82,6 +82,15 @@ impl Dynamics {
             Self::VanDerPol { mu } => mu * (1.0 - x1 * x1) * x2 - x1,
         }
     }
+
+    /// `(df/dx1, df/dx2)`.
+    pub fn gradient(&self, [x1, x2]: State) -> [f64; 2] {
+        match *self {
+            Self::Pendulum { gravity, damping } => [-gravity * x1.cos(), -damping],
+            Self::Duffing { linear, cubic, damping } => [linear - 3.0 * cubic * x1 * x1, -damping],
+            Self::VanDerPol { mu } => [-2.0 * mu * x1 * x2 - 1.0, mu * (1.0 - x1 * x1)],
+        }
+    }
 }
 
 /// The plant (`[plant]`).
@@ -101,7 +110,8 @@ pub struct PlantConfig {
     /// Greatest input; what a controller asks beyond is cut off. 50.
     pub input_limit: f64,
     /// How long a turn of the control loop is thought to be, where it is not known: the first turn,
-    /// and the most that a leak of the neuro-adaptive law may forget. 1 ms. The loop itself runs as
+    /// the steps of a predictive law, and the most that a leak of the neuro-adaptive law may
+    /// forget. 1 ms. The loop itself runs as
     /// fast as the link lets it, and the plant in real time.
     #[serde(with = "takt_rt::duration")]
     pub period: Duration,
@@ -315,6 +325,14 @@ impl Reference {
         }
     }
 
+    /// A point to linearise about.
+    pub(crate) fn operating_point(&self) -> State {
+        match *self {
+            Self::Constant { value } => [value, 0.0],
+            Self::Sine { .. } => [0.0, 0.0],
+        }
+    }
+
     pub(crate) fn validate(&self) -> Result<(), DaqError> {
         let (key, value, most) = match *self {
             Self::Constant { value } => ("reference.value", value, 1e3),
@@ -367,6 +385,16 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn gradients_are_those_of_f(x1 in -3.0f64..3.0, x2 in -3.0f64..3.0, which in 0..3usize) {
+            let dynamics = ALL[which];
+            let h = 1e-6;
+            let [g1, g2] = dynamics.gradient([x1, x2]);
+            let d1 = (dynamics.f([x1 + h, x2]) - dynamics.f([x1 - h, x2])) / (2.0 * h);
+            let d2 = (dynamics.f([x1, x2 + h]) - dynamics.f([x1, x2 - h])) / (2.0 * h);
+            prop_assert!((g1 - d1).abs() < 1e-5 && (g2 - d2).abs() < 1e-5);
+        }
+
         #[test]
         fn derivatives_of_the_reference_are_its_derivatives(t in 0.0f64..10.0, f in 0.01f64..2.0) {
             let reference = Reference::Sine { amplitude: 1.5, frequency_hz: f };

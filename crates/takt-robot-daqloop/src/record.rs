@@ -19,6 +19,11 @@ pub struct EdgeRecord {
     pub level_v: f32,
     /// How often the link sent it again.
     pub resends: u32,
+    /// The longest time from one poll of the input to the next while this edge was waited for: the
+    /// loop itself was held up then, and not the link. 0 where nobody recorded it.
+    pub stall_ns: u64,
+    /// When that began (CLOCK_MONOTONIC).
+    pub stall_from_ns: u64,
     /// Whether it came. An edge that did not counts as a miss, never as a short latency.
     pub arrived: bool,
 }
@@ -68,6 +73,9 @@ pub struct Totals {
     pub min_ns: u64,
     /// Greatest latency of the edges that came.
     pub max_ns: u64,
+    /// Edges during which somebody set the clock that counts them; 0 under CLOCK_MONOTONIC.
+    #[serde(default)]
+    pub clock_steps: u64,
     /// Sum of the latencies.
     pub sum_ns: u128,
     /// Greatest execution time of the controller.
@@ -84,6 +92,7 @@ impl Default for Totals {
             resends: 0,
             min_ns: u64::MAX,
             max_ns: 0,
+            clock_steps: 0,
             sum_ns: 0,
             controller_max_ns: 0,
             controller_sum_ns: 0,

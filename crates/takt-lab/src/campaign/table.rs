@@ -34,7 +34,8 @@ pub struct Row {
     pub max_range_us: Option<[f64; 2]>,
     /// Deadline, microseconds.
     pub deadline_us: Option<f64>,
-    /// Values beyond the deadline, and those that were skipped or dropped.
+    /// Values beyond the deadline, and those that were skipped or dropped; of the measure that the
+    /// verdict is about, where the main one has no deadline.
     pub misses: Option<u64>,
     /// Of these, the skipped releases, and inputs that were dropped or unanswered. Mean to maximum
     /// are of the others.
@@ -124,9 +125,9 @@ impl Row {
         let Some(all) = takt_report::verdict::of_runs(runs)? else { return Ok(()) };
         self.us = all.main.summary().over(1e3);
         if let Some(report) = all.report {
+            let [misses, longest_run] = all.missed;
             if self.us.count > 0 || all.main.skipped() > 0 {
-                self.misses = Some(all.main.misses().misses.saturating_add(all.main.skipped()));
-                self.longest_miss_run = Some(all.main.misses().longest_run);
+                (self.misses, self.longest_miss_run) = (Some(misses), Some(longest_run));
             }
             (self.verdict, self.sentence) = (Some(report.verdict), Some(report.sentence()));
         }

@@ -190,6 +190,8 @@ impl Maker {
         let loaded = !order.run.setup.interference().profile().is_off();
         let needs = robot_of(&config).and_then(|robot| self.registry.kind(&robot)).map(|kind| kind.guest);
         let (wanted, programs) = needs.map_or((&[][..], &[][..]), |needs| (needs.modules, needs.programs));
+        let libraries = needs.map_or(&[][..], |needs| needs.libraries);
+        files.extend(libraries.iter().filter_map(|name| library(name)));
         let mut tools: Vec<PathBuf> = programs.iter().filter_map(|program| in_path(program)).collect();
         if loaded {
             tools.extend(TOOLS.iter().filter_map(|tool| in_path(tool)));
@@ -283,6 +285,16 @@ fn in_path(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_absolute() && file.is_file())
 }
 
+/// A library of the host, by the name under which the loader knows it; it lies in /lib of the
+/// guest.
+fn library(name: &str) -> Option<Brought> {
+    let asked = in_path("ldconfig").and_then(|program| Command::new(program).arg("-p").output().ok())?;
+    let listed = String::from_utf8_lossy(&asked.stdout).into_owned();
+    let line = listed.lines().find(|line| line.trim_start().starts_with(name))?;
+    let host = Path::new(line.split("=> ").nth(1)?.trim()).canonicalize().ok()?;
+    Some(Brought { host, guest: format!("/lib/{name}") })
+}
+
 /// Files and folders of the host that a configuration names: recordings, models. Devices are not
 /// among them.
 fn files_named_in(config: &str) -> Vec<PathBuf> {
@@ -314,6 +326,14 @@ fn files_named_in(config: &str) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_library_is_found_by_its_name() {
+        // The C library is everywhere where there is a loader.
+        let found = library("libc.so.6").unwrap();
+        assert!(found.host.is_file() && found.guest == "/lib/libc.so.6", "{found:?}");
+        assert!(library("libno-such.so.9").is_none());
+    }
 
     #[test]
     fn a_configuration_brings_its_files() {

@@ -5,15 +5,19 @@
 //! | kind | its user | work per turn with the defaults |
 //! |---|---|---|
 //! | `none` | the paper's tables of the bare loop | none |
-//! | `neuro_adaptive` | the paper's law; with larger networks, a law as heavy as one likes | 50 Gaussians |
+//! | `neuro_adaptive` | the paper's law, as printed; with larger networks, a law as heavy as one likes | 50 Gaussians |
 //! | `pid` | the least law that closes the loop: what a control error is compared with | a dozen operations |
+//! | `mpc` | the class of laws that the paper leaves to future work: a plan half a second ahead | 50 gradient steps of 25 inputs |
 
 #![deny(missing_docs)]
 
+mod model;
+mod mpc;
 mod neuro;
 mod pid;
 mod rbf;
 
+pub use mpc::{Mpc, MpcConfig};
 pub use neuro::{Leak, NeuroAdaptive, NeuroConfig};
 pub use pid::{Pid, PidConfig};
 pub use rbf::{Rbf, RbfConfig};
@@ -37,10 +41,12 @@ pub trait Controller: Send {
 pub enum ControllerConfig {
     /// None. (With braces, so that a key beside `kind` is an error.)
     None {},
-    /// The paper's: two networks of radial basis functions, equations 5 to 10.
+    /// The paper's: two networks of radial basis functions, equations 5 to 10 as printed.
     NeuroAdaptive(NeuroConfig),
     /// Proportional, integral, derivative.
     Pid(PidConfig),
+    /// Linear model predictive control with limits on the input.
+    Mpc(MpcConfig),
 }
 
 impl Default for ControllerConfig {
@@ -51,7 +57,7 @@ impl Default for ControllerConfig {
 
 impl ControllerConfig {
     /// The kinds, as `kind` spells them.
-    pub const KINDS: [&'static str; 3] = ["none", "neuro_adaptive", "pid"];
+    pub const KINDS: [&'static str; 4] = ["none", "neuro_adaptive", "pid", "mpc"];
 
     /// The kind as `kind` spells it.
     pub fn kind(&self) -> &'static str {
@@ -59,6 +65,7 @@ impl ControllerConfig {
             Self::None {} => "none",
             Self::NeuroAdaptive(_) => "neuro_adaptive",
             Self::Pid(_) => "pid",
+            Self::Mpc(_) => "mpc",
         }
     }
 
@@ -68,6 +75,7 @@ impl ControllerConfig {
             "none" => Self::None {},
             "neuro_adaptive" => Self::NeuroAdaptive(NeuroConfig::default()),
             "pid" => Self::Pid(PidConfig::default()),
+            "mpc" => Self::Mpc(MpcConfig::default()),
             _ => return None,
         })
     }
@@ -77,6 +85,16 @@ impl ControllerConfig {
             Self::None {} => Ok(()),
             Self::NeuroAdaptive(config) => config.validate(plant),
             Self::Pid(config) => Ok(config.validate()?),
+            Self::Mpc(config) => Ok(config.validate()?),
+        }
+    }
+
+    /// In what it differs from the law that the paper prints, a sentence each; nothing where it is
+    /// another law, or none.
+    pub fn deviations(&self) -> Vec<String> {
+        match self {
+            Self::NeuroAdaptive(config) => config.deviations(),
+            Self::None {} | Self::Pid(_) | Self::Mpc(_) => Vec::new(),
         }
     }
 
@@ -94,6 +112,7 @@ impl ControllerConfig {
             Self::None {} => return Ok(None),
             Self::NeuroAdaptive(config) => Box::new(NeuroAdaptive::new(config, reference)),
             Self::Pid(config) => Box::new(Pid::new(config, plant, reference)),
+            Self::Mpc(config) => Box::new(Mpc::new(config, plant, reference)?),
         }))
     }
 }

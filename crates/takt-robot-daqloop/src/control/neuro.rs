@@ -10,19 +10,22 @@
 //! W2 <- alpha2 (v1 Phi2 s / (1 + |g^|) - gamma W2)            (10)
 //! ```
 //!
-//! Equation 10 is printed with `gamma W1` as its last term. That can hardly be meant: W1 and W2
-//! need not have as many elements, the term would not bound W2 (with W1 at rest it makes W2 drift
-//! for ever), and in equation 9 and in the source of the law the term is each network's own leak.
-//! So W2 is the default; `leak = "w1"` computes what is printed.
+//! That is what is computed by default, equation 10 with `gamma W1` as its last term, as printed.
+//! The paper gives no numbers: the gains and rates below are chosen so that the printed law keeps
+//! every plant of [`crate::plant`] on its reference. Two keys leave the printed law, and a run that
+//! uses them says so ([`NeuroConfig::deviations`]); together they are [`NeuroConfig::corrected`].
 //!
-//! `s` is `E'B = e'` in the paper. Learning from the speed of the error alone adds up to the
-//! distance covered: after a step from 0 to 1 the network for `f` has learned the way and not the
-//! load, and at rest it only forgets. (Measured on the pendulum with weak gains, in `tests.rs`: six
-//! times the error of the same law without learning; on a sine, where something always moves, a
-//! twelfth of it.) A Lyapunov argument gives `E'PB`, which is `e' + lambda e` up to a factor, and
-//! with it the networks learn the load: the error becomes a hundred times less. So `lambda` is 2 by
-//! default; `lambda = 0` computes what is printed, and tracks where the rates are small against the
-//! gains.
+//! `leak = "w2"`: the last term of equation 10 takes `W2`. `W1` can hardly be meant. W1 and W2 need
+//! not have as many elements, the term does not bound W2 (with W1 at rest it makes W2 drift for
+//! ever), and in equation 9 and in the source of the law the term is each network's own leak.
+//!
+//! `lambda`: the networks learn from `e' + lambda e` and not from `E'B = e'`. Learning from the
+//! speed of the error alone adds up to the distance covered: after a step from 0 to 1 the network
+//! for `f` has learned the way and not the load, and at rest it only forgets. (Measured on the
+//! pendulum with weak gains, in `tests.rs`: six times the error of the same law without learning;
+//! on a sine, where something always moves, a twelfth of it.) A Lyapunov argument gives `E'PB`,
+//! which is `e' + lambda e` up to a factor, and with it the networks learn the load: the error
+//! becomes a hundred times less.
 
 #![deny(missing_docs)]
 
@@ -39,15 +42,15 @@ use crate::plant::{PlantConfig, Reference, State};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Leak {
-    /// W2, what must have been meant.
-    #[default]
-    W2,
     /// W1, as printed.
+    #[default]
     W1,
+    /// W2, what must have been meant.
+    W2,
 }
 
 /// Parameters; the paper gives the law but not its numbers. These keep every plant of
-/// [`crate::plant`] on the reference 1 and on slow sines.
+/// [`crate::plant`] on the reference 1 and on slow sines, under the law as printed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NeuroConfig {
@@ -55,17 +58,18 @@ pub struct NeuroConfig {
     pub k1: f64,
     /// Gain of its derivative, 1/s. 40: critically damped with k1 for a gain of 1.
     pub k2: f64,
-    /// Rate at which f is learned. 50.
+    /// Rate at which f is learned. 5: small against the gains, else the printed law learns the way
+    /// instead of the load.
     pub alpha1: f64,
     /// Rate at which g is learned. 0.05: the error is multiplied by v1 there, which is large.
     pub alpha2: f64,
-    /// Leak of f. 0.001: bounds the weights, and forgets in 1 / (alpha1 beta) = 20 s.
+    /// Leak of f. 0.001: bounds the weights, and forgets in 1 / (alpha1 beta) = 200 s.
     pub beta: f64,
     /// Leak of g. 0.1.
     pub gamma: f64,
-    /// Share of the error itself in what the networks learn from, 1/s. 2; 0 is the paper's.
+    /// Share of the error itself in what the networks learn from, 1/s. 0, as printed.
     pub lambda: f64,
-    /// Whose weights leak in equation 10.
+    /// Whose weights leak in equation 10. W1, as printed.
     pub leak: Leak,
     /// The network for f. 5 by 5 neurons from -2 to 2 and -4 to 4.
     pub f: RbfConfig,
@@ -78,11 +82,11 @@ impl Default for NeuroConfig {
         Self {
             k1: 400.0,
             k2: 40.0,
-            alpha1: 50.0,
+            alpha1: 5.0,
             alpha2: 0.05,
             beta: 0.001,
             gamma: 0.1,
-            lambda: 2.0,
+            lambda: 0.0,
             leak: Leak::default(),
             f: RbfConfig::even(5, [2.0, 4.0]),
             g: RbfConfig::even(5, [2.0, 4.0]),
@@ -91,6 +95,27 @@ impl Default for NeuroConfig {
 }
 
 impl NeuroConfig {
+    /// The law with what the printed one lacks: each network has its own leak and learns from the
+    /// error as well.
+    pub fn corrected() -> Self {
+        Self { alpha1: 50.0, lambda: 2.0, leak: Leak::W2, ..Self::default() }
+    }
+
+    /// In what it differs from the law as printed, a sentence each.
+    pub fn deviations(&self) -> Vec<String> {
+        let mut list = Vec::new();
+        if self.leak != Leak::W1 {
+            list.push("equation 10 leaks W2, where the paper prints W1".to_owned());
+        }
+        if self.lambda != 0.0 {
+            let lambda = self.lambda;
+            list.push(format!(
+                "the networks learn from e' + {lambda} e (equations 9 and 10), where the paper prints e'"
+            ));
+        }
+        list
+    }
+
     pub(crate) fn validate(&self, plant: &PlantConfig) -> Result<(), DaqError> {
         // "Positive real constants" (the paper); a leak or a rate of 0 is a law without that term.
         within("controller.k1", self.k1, 1e-9, 1e9)?;
@@ -156,6 +181,11 @@ impl Controller for NeuroAdaptive {
         let g = self.g.value(x);
         let v1 = -f - k1 * e - k2 * de + desired.ddx;
         let u = v1 / (1.0 + g.abs());
+        if !u.is_finite() {
+            // A sensor that shows no number: nothing is learned of it, or the weights never
+            // recover.
+            return 0.0;
+        }
         let s = de + lambda * e;
         let (a1, a2) = (alpha1 * dt_s, alpha2 * dt_s);
         let push_g = a2 * v1 * s / (1.0 + g.abs());

@@ -23,7 +23,7 @@ pub const DISPLAY: &str = "display";
 /// A kill loses at most this much.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
 
-/// Edges that are kept in memory where saving is off: 56 MB, as many as by default where it is on,
+/// Edges that are kept in memory where saving is off: 48 MB, as many as by default where it is on,
 /// so that both can be compared.
 const MOST_IN_MEMORY: u64 = 1_000_000;
 
@@ -47,9 +47,20 @@ impl EdgeRow {
         Self { index, sent_ns, received_ns, latency_ns, controller_ns, resends, level_v }
     }
 
+    /// As far as a line knows it: times between polls are kept of late edges alone.
     pub fn record(&self, arrived: bool) -> EdgeRecord {
         let Self { index, sent_ns, received_ns, latency_ns, controller_ns, resends, level_v } = *self;
-        EdgeRecord { index, sent_ns, received_ns, latency_ns, controller_ns, resends, level_v, arrived }
+        EdgeRecord {
+            index,
+            sent_ns,
+            received_ns,
+            latency_ns,
+            controller_ns,
+            resends,
+            level_v,
+            arrived,
+            ..EdgeRecord::default()
+        }
     }
 }
 
@@ -78,9 +89,9 @@ pub struct Window {
 }
 
 impl Window {
-    /// Closed.
-    pub fn new(most: u64, first_index: u64) -> Self {
-        Self { bounds: keeper::Window::default(), most, first_index }
+    /// Closed. `bounds` knows who is informed of late edges.
+    pub fn new(bounds: keeper::Window, most: u64, first_index: u64) -> Self {
+        Self { bounds, most, first_index }
     }
 }
 

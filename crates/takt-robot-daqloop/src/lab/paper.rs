@@ -3,23 +3,11 @@
 
 use takt_report::document::Block;
 use takt_report::paper::{Definition, Figure, Headline, Item, Paper, Published, ValueUnit};
-use takt_report::{Collection, Context, Shapes, Supplement, shapes, time};
+use takt_report::{Collection, Context, shapes, time};
 
-/// What the loop adds to reports.
-#[derive(Debug)]
-pub(super) struct DaqPaper;
+use super::report::differences;
 
-impl Supplement for DaqPaper {
-    fn papers(&self) -> &'static [Paper] {
-        &PAPERS
-    }
-
-    fn shapes(&self) -> Shapes {
-        Shapes { conditions: true, ..Shapes::default() }
-    }
-}
-
-static PAPERS: [Paper; 1] = [DAQ];
+pub(super) static PAPERS: [Paper; 1] = [DAQ];
 
 /// The measure that is the paper's Td.
 const LATENCY: &str = "latency";
@@ -46,7 +34,7 @@ const SAVING_OFF: Factors = &[("condition", "saving off")];
 const SAVING_ON: Factors = &[("condition", "saving on")];
 const PRIORITY_97: Factors = &[("condition", "priority 97")];
 const EVERY_EDGE: Factors = &[("condition", "display every edge")];
-const NEURO: Factors = &[("condition", "neuro-adaptive controller")];
+const NEURO: Factors = &[("condition", "neuro-adaptive controller as printed")];
 
 const OURS: &str = "the measure latency: from before the write of an edge to the read that sees it";
 const LINK: Definition = Definition::Differs(
@@ -92,10 +80,11 @@ const DAQ: Paper = Paper {
         Item {
             number: "Figs. 1 and 2",
             caption: "Td_max and Td_mean of three DAQ cards, without and with data saving.",
-            ours: "[set] link of the campaigns: comedi boards and the links that a computer has without one",
+            ours: "the campaigns daq-boards and daq-boards-guest: links of other kinds, simulated converters on stated buses, and comedi's \
+                   virtual board",
             definition: LINK,
             headlines: &[],
-            show: None,
+            show: Some(conditions_by_board),
         },
         Item {
             number: "Table 2",
@@ -166,6 +155,10 @@ fn conditions_by_condition(_: &Item, _: &Collection, contexts: &[&Context<'_>]) 
     conditions(contexts, "condition")
 }
 
+fn conditions_by_board(_: &Item, _: &Collection, contexts: &[&Context<'_>]) -> Vec<Block> {
+    conditions(contexts, "board")
+}
+
 fn conditions_by_layout(_: &Item, _: &Collection, contexts: &[&Context<'_>]) -> Vec<Block> {
     conditions(contexts, "layout")
 }
@@ -186,6 +179,11 @@ fn differs_here(collection: &Collection) -> Vec<String> {
             word(&machine.preemption)
         ),
     ];
+    for sentence in collection.runs.iter().flat_map(|run| differences(&run.dir)) {
+        if !sentences.contains(&sentence) {
+            sentences.push(sentence);
+        }
+    }
     let window = collection.runs.iter().filter_map(|run| {
         let [from, to] = run.header.measures.first()?.window_ns?;
         Some(to.saturating_sub(from) as f64)

@@ -26,6 +26,7 @@ pub(super) fn replay(dir: &RunDir, state: &mut State) -> Result<u64, LabError> {
         }
         let elapsed_ns = state.elapsed_ns + edge.sent_ns.saturating_sub(state.last_sent_ns);
         state.push(edge.index, elapsed_ns, &edge);
+        state.late.push(edge.index, &edge);
     }
     Ok(count)
 }

@@ -14,13 +14,21 @@ use takt_rt::offline::Offline;
 use takt_rt::ring::Consumer;
 use takt_rundir::{Draft, Loss, Measure, RunDir};
 use takt_stats::Stopped;
+use takt_trace::{Trace, TraceReport};
 
 use super::keep::{EDGES, Keep, LastFlushed, Numbering, Window};
+use super::late::{self, THREADS, Threads};
+use super::layout;
+use super::report::Paper;
 use super::resume::replay;
 use super::state::{STATE_FILE, State};
 use crate::saving::{Discard, EdgeSink};
 use crate::{DaqConfig, DaqLoop, DaqOutcome, EdgeRecord, SHIPPED};
 
+/// Thread of the loop.
+const ACQUISITION: &str = "daq-acquire";
+/// Key of `run.json`: in what the run differs from the paper's, a sentence each.
+pub(super) const DEVIATIONS: &str = "differs_from_paper";
 /// How often the records are read. The rings hold some hundred times what comes meanwhile.
 const READ: Duration = Duration::from_millis(4);
 /// How often the state is written: a kill loses at most thrice this.
@@ -30,13 +38,15 @@ const CHECKPOINT: Duration = Duration::from_millis(300);
 pub static KIND: Kind = Kind {
     campaigns: &[
         ("daq", include_str!("../../../../campaigns/daq.toml")),
+        ("daq-boards", include_str!("../../../../campaigns/daq-boards.toml")),
+        ("daq-boards-guest", include_str!("../../../../campaigns/daq-boards-guest.toml")),
         ("daq-cores", include_str!("../../../../campaigns/daq-cores.toml")),
         ("daq-long", include_str!("../../../../campaigns/daq-long.toml")),
     ],
     factors: &[("policy", "acquisition.policy"), ("placement", "acquisition.cpus")],
-    report: Some(&super::paper::DaqPaper),
-    // A simulated board, and what brings CPUs back after a kill.
-    guest: GuestNeeds { modules: &["comedi_test"], programs: &["/bin/sh"] },
+    report: Some(&Paper),
+    // A simulated board with its library, and what brings CPUs back after a kill.
+    guest: GuestNeeds { modules: &["comedi_test"], programs: &["/bin/sh"], libraries: &["libcomedi.so.0"] },
     ..Kind::new("daq", &[("daq", SHIPPED)], read::<DaqConfig>)
 };
 
@@ -69,8 +79,22 @@ impl Robot for DaqConfig {
 
     fn critical(&self) -> Result<Critical, NoCriticalThread> {
         Err(NoCriticalThread(
-            "the DAQ loop polls without releases, so there is no activation to trace; its edges are in its samples",
+            "the DAQ loop polls without releases, so there is no activation to trace; `takt trace` has the causes of its \
+             late edges",
         ))
+    }
+
+    fn polls(&self) -> Option<&'static str> {
+        Some(ACQUISITION)
+    }
+
+    fn polled(&self, dir: &RunDir, trace: &Trace) -> Result<TraceReport, LabError> {
+        let edges = State::read(dir)?.map_or(0, |state| state.next_index);
+        late::report(dir, trace, edges)
+    }
+
+    fn explain(&self, dir: &RunDir, trace: Result<&Trace, &str>) -> Result<(), LabError> {
+        late::explain(dir, trace).map(drop)
     }
 
     fn start(
@@ -90,6 +114,8 @@ impl Robot for DaqConfig {
             session.note("resumed", &state.resumed)?;
             session.note("edges_found_in_samples", &replayed)?;
         }
+        // Before any is taken away.
+        let machine = takt_rt::placement::online();
         let (offline, online) = match &self.offline_cpus {
             Some(cpus) => Offline::take(cpus),
             None => Default::default(),
@@ -98,7 +124,8 @@ impl Robot for DaqConfig {
             return Err(LabError::Config(format!("offline_cpus: {}", online.join("; "))));
         }
         let most = self.stop.edges.map_or(u64::MAX, |edges| edges.saturating_sub(state.next_index));
-        let window = Arc::new(Window::new(most, state.next_index));
+        let bounds = takt_lab::keeper::Window::watched(options.watch.clone());
+        let window = Arc::new(Window::new(bounds, most, state.next_index));
         let keep = Keep::new(session.dir(), self.saving.enabled, self.keep_edges, &window)?;
         let (kept, flushed) = (keep.kept(), keep.last_flushed());
         let (sink, keep): (Box<dyn EdgeSink>, _) =
@@ -107,6 +134,9 @@ impl Robot for DaqConfig {
         let mut daq = started.map_err(LabError::robot)?;
         let records = daq.take_records().ok_or(LabError::Internal("the ring of records"))?;
         describe(session, self, &daq)?;
+        if let Ok(machine) = &machine {
+            session.header.not_granted.extend(layout::beyond(self, machine));
+        }
         if self.offline_cpus.is_some() {
             session.note("offline_cpus", &offline.taken())?;
             session.header.not_granted.extend(online.iter().map(|why| format!("offline_cpus: {why}")));
@@ -118,6 +148,7 @@ impl Robot for DaqConfig {
             before_ns: state.elapsed_ns,
             from_ns: u64::MAX,
             stopped: None,
+            window: Arc::clone(&window),
         };
         let length = options.length(self.seconds);
         let checkpoints = Checkpoints::new(session, flushed);
@@ -266,6 +297,7 @@ struct Reader {
     before_ns: u64,
     from_ns: u64,
     stopped: Option<Stopped>,
+    window: Arc<Window>,
 }
 
 impl Reader {
@@ -281,6 +313,9 @@ impl Reader {
                 let elapsed_ns = self.before_ns + edge.sent_ns.saturating_sub(self.from_ns);
                 let stopped = state.push(index, elapsed_ns, edge);
                 self.stopped = self.stopped.or(stopped);
+                if let Some([from_ns, to_ns]) = state.late.push(index, edge) {
+                    self.window.bounds.mark(from_ns, to_ns);
+                }
             }
             if count < self.batch.len() {
                 return;
@@ -312,6 +347,17 @@ fn describe(session: &mut Session, file: &DaqConfig, daq: &DaqLoop) -> Result<()
     let granted: Vec<_> = daq.granted().iter().map(|(_, granted)| granted).collect();
     session.note("threads", &granted)?;
     session.note("link", &daq.link().description)?;
+    let tid = |name: &str| {
+        let named = daq.granted().iter().find(|(thread, _)| thread.starts_with(name));
+        named.map(|(_, granted)| granted.effective.tid)
+    };
+    let threads = Threads {
+        acquisition: tid(ACQUISITION),
+        far_end: tid("daq-echo").or_else(|| tid("daq-far-end")),
+        wait_ns: u64::try_from(file.pulse.wait.as_nanos()).unwrap_or(u64::MAX),
+    };
+    session.note(THREADS, &threads)?;
+    session.note(DEVIATIONS, &super::report::deviations(file))?;
     Ok(())
 }
 
@@ -400,6 +446,13 @@ fn conclude(
         header.problems.extend(saved.problem.as_ref().map(|problem| format!("saving: {problem}")));
     }
     header.problems.extend(kept_for_others(file, state.recorder.max_ns()));
+    if outcome.totals.clock_steps > 0 {
+        let steps = outcome.totals.clock_steps;
+        header.problems.push(format!(
+            "CLOCK_REALTIME was set during {steps} edges: their latencies are the clock's. Fix: pulse.clock = \"monotonic\", or \
+             hold the time service back during the run"
+        ));
+    }
     if edges == 0 && outcome.ended.problem().is_none() {
         header.problems.push("no edge came within the measured window".to_owned());
     }

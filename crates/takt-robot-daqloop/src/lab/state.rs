@@ -6,6 +6,7 @@ use takt_rundir::{Draft, RunDir};
 use takt_stats::{MaxTrend, MeanTrend, Recorder, Stop, Stopped};
 
 use super::keep::Flushed;
+use super::late::LateKept;
 use super::standing::Standing;
 use crate::DaqConfig;
 use crate::EdgeRecord;
@@ -38,6 +39,9 @@ pub struct State {
     /// Releases that did not run; nothing in states of earlier versions.
     #[serde(default)]
     pub standing: Standing,
+    /// The late edges; none in states of earlier versions.
+    #[serde(default)]
+    pub late: LateKept,
     /// Levels that the link sent again.
     pub resends: u64,
     /// When the last edge was sent (CLOCK_MONOTONIC).
@@ -63,6 +67,7 @@ impl State {
             next_index: 0,
             lost_edges: 0,
             standing: Standing::new(file),
+            late: LateKept::new(file),
             resends: 0,
             last_sent_ns: 0,
             resumed: 0,

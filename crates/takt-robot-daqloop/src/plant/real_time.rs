@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_late_controller_has_the_greater_error() {
-        for kind in ["neuro_adaptive", "pid"] {
+        for kind in ["neuro_adaptive", "pid", "mpc"] {
             let (prompt, late) = (error(kind, 0), error(kind, 40 * MS));
             println!("{kind}: in time {prompt}, 40 ms late {late}");
             assert!(late > 2.0 * prompt, "{kind}: {prompt} {late}");

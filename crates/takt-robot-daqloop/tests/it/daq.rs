@@ -129,6 +129,43 @@ fn stamped_at_the_last_arrival_the_wait_is_latency_too() {
     assert!(latency("write") < 2_000_000);
 }
 
+/// Algorithm 1 as printed: its clock, and a write in each turn. A level that is written again is
+/// the same edge.
+#[test]
+fn the_papers_clock_and_writes_count_the_same_edges() {
+    for link in [
+        "{ kind = 'simulated', ai_rate_hz = 1e6 }",
+        "{ kind = 'udp', waiting = 'block' }",
+        "{ kind = 'udp' }",
+        "{ kind = 'pty', waiting = 'block' }",
+        "{ kind = 'eventfd' }",
+    ] {
+        let config = polite(&format!(
+            "link = {link}\nstop.edges = 200\npulse = {{ clock = 'realtime', write = 'turn', wait = '1ms' }}"
+        ));
+        let mut daq = DaqLoop::start(&config).unwrap();
+        let mut records = all(&mut daq);
+        let outcome = daq.wait().unwrap();
+        assert_eq!((outcome.ended.clone(), outcome.totals.edges), (Ended::Edges, 200), "{link}: {outcome:?}");
+        assert_eq!(outcome.totals.clock_steps, 0, "{link}");
+        let edges = records();
+        assert!(edges.iter().all(|edge| (edge.level_v == 5.0) == (edge.index % 2 == 0)), "{link}");
+        for pair in edges.windows(2) {
+            // The sleep is relative and on another clock, and still in the latency.
+            assert!(pair[1].latency_ns >= 1_000_000, "{link}: {pair:?}");
+            let by_monotonic = pair[1].received_ns - pair[0].received_ns;
+            assert!(pair[1].latency_ns.abs_diff(by_monotonic) < 10_000_000, "{link}: {pair:?}");
+            assert!(pair[1].stall_ns > 0 && pair[1].stall_from_ns + pair[1].stall_ns <= pair[1].received_ns);
+        }
+    }
+    // Nothing else than the level that is there is written: without a level that rises nothing
+    // comes.
+    let stuck = polite(
+        "link = { kind = 'simulated', range_v = [0.0, 0.5] }\npulse = { write = 'turn', timeout = '1ms', lost_in_a_row = 2 }",
+    );
+    assert_eq!(DaqLoop::start(&stuck).unwrap().wait().unwrap().totals.lost_edges, 2);
+}
+
 #[test]
 fn the_data_sheet_bounds_the_latency_from_below() {
     let link = "link = { kind = 'simulated', ai_rate_hz = 10e3, register = '0ns', noise_v = 0.0 }";
@@ -224,7 +261,7 @@ fn the_latency_includes_the_controller_and_the_link_does_not() {
     use_this_program_as_plant();
     let mut config = polite("link = { kind = 'simulated' }\nstop.edges = 500");
     let f = RbfConfig::even(400, [2.0, 4.0]);
-    config.controller = ControllerConfig::NeuroAdaptive(NeuroConfig { f, ..NeuroConfig::default() });
+    config.controller = ControllerConfig::NeuroAdaptive(NeuroConfig { f, ..NeuroConfig::corrected() });
     let mut daq = DaqLoop::start(&config).unwrap();
     let mut records = all(&mut daq);
     daq.wait().unwrap();

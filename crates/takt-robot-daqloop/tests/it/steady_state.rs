@@ -63,9 +63,13 @@ fn acquisition_does_not_allocate_in_steady_state() {
             .into(),
         variables: vec![("TAKT_TEST_IS_FAR_END".into(), "1".into())],
     });
-    for link in ["{ kind = 'simulated' }", "{ kind = 'udp', waiting = 'block' }"] {
+    for (link, law) in [
+        ("{ kind = 'simulated' }", "neuro_adaptive"),
+        ("{ kind = 'simulated' }", "mpc"),
+        ("{ kind = 'udp', waiting = 'block' }", "mpc"),
+    ] {
         let config: DaqConfig = toml::from_str(&format!(
-            "link = {link}\ncontroller.kind = 'neuro_adaptive'\nacquisition.policy = 'other'\nacquisition.lock_memory = 'off'\n\
+            "link = {link}\ncontroller.kind = '{law}'\npulse = {{ clock = 'realtime', write = 'turn' }}\nacquisition.policy = 'other'\nacquisition.lock_memory = 'off'\n\
              stop.edges = 3000\nseconds = 60"
         ))
         .unwrap();
@@ -73,7 +77,7 @@ fn acquisition_does_not_allocate_in_steady_state() {
         let records = daq.take_records();
         let outcome = daq.wait().unwrap();
         assert_eq!(outcome.totals.edges + outcome.totals.lost_edges, 3000);
-        assert_eq!(outcome.steady.unwrap().allocations, 0, "{link}");
+        assert_eq!(outcome.steady.unwrap().allocations, 0, "{link} {law}");
         assert!(records.is_some());
     }
 }

@@ -19,7 +19,7 @@ use takt_rundir::{Measure, RunDir};
 
 use super::late::{LATE, LateJoiner, LateRow};
 use super::latency::{Joiner, Latencies, LatencyRow};
-use super::rows::{CYCLES, CycleRow, LATENCIES};
+use super::rows::{Before, CYCLES, CycleRow, LATENCIES};
 use super::run::TASK;
 use crate::run::CycleRecord;
 
@@ -51,7 +51,8 @@ pub(super) struct Rings {
 /// the same.
 fn cycle_sample(measure: &Measure) -> Option<Sample<CycleRow>> {
     match measure.name.as_str() {
-        "period" => Some(|r| (r.previous_wake_ns, r.wake_ns.saturating_sub(r.previous_wake_ns))),
+        "period" => Some(|r| (r.previous_begun_ns, r.begun_ns.saturating_sub(r.previous_begun_ns))),
+        "frame-period" => Some(|r| (r.previous_sent_ns, r.sent_ns.saturating_sub(r.previous_sent_ns))),
         "lateness" => Some(|r| (r.planned_ns, r.wake_ns.saturating_sub(r.planned_ns))),
         "response" => Some(|r| (r.planned_ns, r.end_ns.saturating_sub(r.planned_ns))),
         "exchange" => Some(|r| (r.wake_ns, r.exchanged_ns.saturating_sub(r.wake_ns))),
@@ -103,7 +104,7 @@ pub(super) struct WalkCollector {
     late: Rows,
     joiner: Joiner,
     late_joiner: LateJoiner,
-    previous_wake_ns: Option<u64>,
+    before: Option<Before>,
     sendings: Sendings,
     /// Frames that were sent within the window and came after they had counted as lost.
     found: u64,
@@ -185,7 +186,7 @@ impl WalkCollector {
             cycle_recorders: Recorders::open(dir, measures, window, cycle_sample)?,
             latency_recorders: Recorders::open(dir, measures, window, latency_sample)?,
             joiner: Joiner::default(),
-            previous_wake_ns: None,
+            before: None,
             sendings: Sendings::default(),
             found: 0,
             period_ns,
@@ -281,16 +282,17 @@ impl WalkCollector {
             "lateness" => Some(wake_ns.saturating_sub(planned_ns)),
             _ => Some(end_ns.saturating_sub(planned_ns)),
         });
-        let previous_wake_ns = self.previous_wake_ns.replace(record.wake_ns);
+        let before = self.before.replace(Before::of(record));
         // A period counts where it began within the window; so does its cycle, so that rows and
         // recorders hold the same.
-        let begun = previous_wake_ns.filter(|&previous_wake_ns| {
-            [record.planned_ns, previous_wake_ns].iter().all(|at_ns| self.window.elapsed_ns(*at_ns).is_some())
+        let begun = before.filter(|before| {
+            let times_ns = [record.planned_ns, before.wake_ns, before.begun_ns, before.sent_ns];
+            times_ns.iter().all(|at_ns| self.window.elapsed_ns(*at_ns).is_some())
         });
         let all = &mut self.collected;
         all.lost_frames += self.sendings.cycle(begun.is_some(), record.lost);
         self.late_joiner.cycle(record, begun.is_some());
-        let Some(previous_wake_ns) = begun else { return Ok(()) };
+        let Some(before) = begun else { return Ok(()) };
         all.cycles += 1;
         all.late_frames += u64::from(record.late);
         all.stale_cycles += u64::from(record.stale > 0);
@@ -304,7 +306,7 @@ impl WalkCollector {
         }
         all.counter_errors += u64::from(record.counter_wrong);
         all.exchange_sum_ns += record.exchange_ns;
-        let row = CycleRow::new(record, previous_wake_ns);
+        let row = CycleRow::new(record, &before);
         self.cycle_recorders.push(&row);
         self.cycles.push(|| row)
     }

@@ -117,6 +117,18 @@ impl Losses {
     }
 }
 
+/// Which process the kernel kills when memory runs out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OomVictim {
+    /// The one that the kernel chooses.
+    #[default]
+    Kernel,
+    /// Never the robot's: `oom_score_adj` is -1000 for this process, and 1000 for the tools of the
+    /// interference.
+    Others,
+}
+
 /// The humanoid's file. P, M, C and S of the paper are `policy`, `lock_memory`, `cpus` with
 /// `shield`, and `sleep`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -139,6 +151,13 @@ pub struct HumanoidFile {
     pub shield: bool,
     /// How the loop waits (S). Kernel; `{ kind = "spin" }` spins the last 50 µs, as the paper.
     pub sleep: SleepStrategy,
+    /// Most tasks that the scheduler moves to another CPU at once, with interrupts off
+    /// (`sched_nr_migrate`, the paper's section 4); put back after the run, also after a kill.
+    /// Absent: as it is, which is 32, or 8 with PREEMPT_RT.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nr_migrate: Option<u32>,
+    /// Which process the kernel kills when memory runs out (section 4). `kernel`.
+    pub oom_victim: OomVictim,
     /// Holds the CPUs out of deep sleep. True: exit latencies of idle states are power saving and
     /// not scheduling.
     pub no_deep_idle: bool,
@@ -168,6 +187,8 @@ impl Default for HumanoidFile {
             cpus: None,
             shield: false,
             sleep: SleepStrategy::Kernel,
+            nr_migrate: None,
+            oom_victim: OomVictim::Kernel,
             no_deep_idle: true,
             strict: false,
             wire: WireKind::Veth,
@@ -216,6 +237,7 @@ impl HumanoidFile {
         ] {
             within(key, allowed as f64, 0.0, Loss::MOST_ALLOWED)?;
         }
+        within("nr_migrate", self.nr_migrate.unwrap_or(1).into(), 1.0, 1e6)?;
         within("segment.watchdog_ms", self.segment.watchdog_ms.into(), 0.0, 6553.0)?;
         within("segment.update_us", self.segment.update_us.into(), 1.0, 1e6)?;
         within("segment.event_period_us", self.segment.event_period_us.into(), 0.0, 1e9)?;
@@ -269,6 +291,8 @@ mod tests {
         file.validate().unwrap();
         let wire = WireKind::Xdp { name: "eth1".to_owned(), queue: 0, attach: XdpAttach::Auto };
         assert_eq!(file.wire, wire);
+        assert!(refused("nr_migrate = 0").contains("nr_migrate"));
+        assert!(refused("oom_victim = 'me'").contains("others"));
         assert!(refused("readers = 99").contains("readers"));
         assert!(refused("sheild = true").contains("shield"));
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use takt_lab::LabError;
 use takt_link_ethercat::analyse::{Blame, Place};
 use takt_rundir::RunDir;
-use takt_trace::analysis::{Late, Part};
+use takt_trace::analysis::{Late, Part, stood_still_ns};
 use takt_trace::event::Span;
 use takt_trace::{Cause, Trace, held_up, woken_late};
 
@@ -19,7 +19,6 @@ use super::collector::COUNTS_FILE;
 
 mod explained;
 mod joiner;
-mod overdue;
 
 pub const LATE_CAUSES_FILE: &str = "late-frames.json";
 /// Late frames that are reported one by one; the causes are of all in the sample file.
@@ -329,7 +328,7 @@ fn ask_kernel(
         let mut late = if wakes { woken_late } else { held_up }(trace, tid, &spans)?;
         let judged = late.iter_mut().zip(&spans).filter_map(|(late, span)| Some((late.as_mut()?, span)));
         for (late, span) in judged.filter(|(late, _)| is_charge(late.cause)) {
-            let stood_ns = overdue::stood_still_ns(trace, tid, *span);
+            let stood_ns = stood_still_ns(trace, tid, *span);
             if is_most(stood_ns, span.to_ns - span.from_ns) {
                 late.cause = Cause::Gap;
                 late.who =

@@ -4,6 +4,7 @@
 mod bench;
 mod collector;
 mod file;
+mod further;
 mod late;
 mod latency;
 mod paper;
@@ -13,7 +14,7 @@ mod run;
 mod wire;
 
 pub use bench::{HumanoidBench, bench};
-pub use file::{HumanoidFile, Losses, SHIPPED, SegmentOptions, WireKind};
+pub use file::{HumanoidFile, Losses, OomVictim, SHIPPED, SegmentOptions, WireKind};
 pub use late::{LATE, LATE_CAUSES_FILE, LateCauses, LateFrame, LateFrameCause, LateRow};
 pub use latency::{Cycles, LatencyRow};
 pub use rows::{CYCLES, CycleRow, LATENCIES};

@@ -4,13 +4,15 @@
 use takt_report::document::Block;
 use takt_report::paper::{Definition, Figure, Headline, Item, Paper, Published, ValueUnit};
 use takt_report::table::{Cell, Table};
-use takt_report::{Collection, Context, shapes, time};
+use takt_report::{Collection, Context, Run, is_idle, shapes, time};
 
 /// The paper as campaigns name it.
 pub(super) static PAPERS: [Paper; 1] = [HUMANOID];
 
 /// The control period of our measures.
 const PERIOD: &str = "period";
+/// The stress that is the paper's Fig. 5.
+const STORM: &str = "humanoid";
 
 const fn period(
     what: &'static str,
@@ -81,7 +83,8 @@ const HUMANOID: Paper = Paper {
             caption: "The stress: dd of 1 GB in a loop, hackbench 20, a flood of pings, du of the whole disk.",
             ours: "the stress profile humanoid; the report's table of interference proves what it did",
             definition: Definition::Differs(
-                "disk and network storms are bounded, so that a shared machine survives them; the table of interference has their work.",
+                "the file of dd is written again and again in place of one that fills the disk; what stands in for a program that is missing \
+                 is named below.",
             ),
             headlines: &[],
             show: None,
@@ -95,7 +98,7 @@ const HUMANOID: Paper = Paper {
             number: "Fig. 7",
             caption: "Control period without load by tuning: lowest 99 % to 100 % of the values.",
             ours: "the measure period",
-            definition: PERIOD_DEFINITION,
+            definition: Definition::Same,
             headlines: &[
                 period(
                     "greatest, no tuning",
@@ -114,7 +117,7 @@ const HUMANOID: Paper = Paper {
             number: "Fig. 8",
             caption: "Control period under heavy load by tuning: lowest 99 % to 100 % of the values.",
             ours: "the measure period",
-            definition: PERIOD_DEFINITION,
+            definition: Definition::Same,
             headlines: &[
                 period(
                     "greatest, no tuning",
@@ -143,11 +146,6 @@ const HUMANOID: Paper = Paper {
     ],
     differs_here: Some(differs_here),
 };
-
-/// How our period is the paper's.
-const PERIOD_DEFINITION: Definition = Definition::Differs(
-    "the paper's period runs from one sending at the interface to the next; the table's title says what ours does.",
-);
 
 /// The paper's nine tunings.
 const TUNINGS: [&str; 9] = ["No tuning", "M", "C", "MC", "P", "PM", "PC", "PMC", "PMCS"];
@@ -244,6 +242,11 @@ fn differs_here(collection: &Collection) -> Vec<String> {
             collection.runs.len()
         ));
     }
+    for sentence in collection.runs.iter().flat_map(differences) {
+        if !sentences.contains(&sentence) {
+            sentences.push(sentence);
+        }
+    }
     let window = collection.runs.iter().filter_map(|run| {
         let [from, to] = run.header.measures.first()?.window_ns?;
         Some(to.saturating_sub(from) as f64)
@@ -255,3 +258,31 @@ fn differs_here(collection: &Collection) -> Vec<String> {
     }
     sentences
 }
+
+/// In what a run differs from the paper's, a sentence each.
+fn differences(run: &Run) -> Vec<String> {
+    let header = &run.header;
+    let factor = |name: &str| {
+        let factors = &header.experiment.factors;
+        factors.iter().find(|factor| factor.name == name).map(|factor| factor.value.as_str())
+    };
+    let mut list = Vec::new();
+    let stress = factor("stress").unwrap_or("off");
+    if !is_idle(stress) && stress != STORM {
+        list.push(format!("Stress {stress} is not the paper's script (Fig. 5), which is stress {STORM}."));
+    }
+    for component in header.load["components"].as_array().into_iter().flatten() {
+        if let (Some(kind), Some(why)) = (component["kind"].as_str(), component["stand_in"].as_str()) {
+            list.push(format!("Something else stands in for {kind}: {why}."));
+        }
+    }
+    let tuning = factor("tuning").unwrap_or("a run");
+    list.extend(header.not_granted.iter().map(|text| format!("Not granted under {tuning}: {text}.")));
+    if let Some(machine) = header.machine.virtual_machine.as_ref().filter(|machine| machine.virtual_time) {
+        list.push(format!("Time is counted in a virtual machine ({}).", machine.machine));
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,5 @@
-//! What the humanoid adds to reports and exports: frames whose answers came late, by cause, from
-//! the file that such a run leaves.
+//! What the humanoid adds to reports and exports: its paper's figures, and frames whose answers
+//! came late, by cause, from the file that such a run leaves.
 
 use std::io::Read;
 use std::path::Path;

@@ -7,6 +7,23 @@ use crate::run::CycleRecord;
 pub const CYCLES: &str = "cycles";
 pub const LATENCIES: &str = "latencies";
 
+/// What a cycle knows of the one before.
+#[derive(Clone, Copy, Debug)]
+pub struct Before {
+    /// Its wake-up.
+    pub wake_ns: u64,
+    /// When its command was handed to the control interface.
+    pub begun_ns: u64,
+    /// When its frame was about to be handed to the wire.
+    pub sent_ns: u64,
+}
+
+impl Before {
+    pub fn of(r: &CycleRecord) -> Self {
+        Self { wake_ns: r.wake_ns, begun_ns: r.begun_ns, sent_ns: r.sent_ns }
+    }
+}
+
 /// One line of the cycles file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CycleRow {
@@ -16,9 +33,16 @@ pub struct CycleRow {
     pub planned_ns: u64,
     /// Wake-up.
     pub wake_ns: u64,
-    /// Wake-up of the cycle before; the difference is the control period. The same as `wake_ns` in
-    /// the first line.
+    /// Wake-up of the cycle before. The same as `wake_ns` in the first line.
     pub previous_wake_ns: u64,
+    /// When the controller handed its command to the control interface, which then fetches and
+    /// sends.
+    pub begun_ns: u64,
+    /// The same of the cycle before; the difference is the control period as the paper has it. The
+    /// same as `begun_ns` in the first line.
+    pub previous_begun_ns: u64,
+    /// When the frame of the cycle before was about to be handed to the wire.
+    pub previous_sent_ns: u64,
     /// When the frame was about to be handed to the wire.
     pub sent_ns: u64,
     /// When the answer to the frame of the cycle before (in a waiting exchange: of this one) had
@@ -49,13 +73,16 @@ pub struct CycleRow {
 }
 
 impl CycleRow {
-    /// The line of a record.
-    pub fn new(r: &CycleRecord, previous_wake_ns: u64) -> Self {
+    /// The line of a record, after the one `before` it.
+    pub fn new(r: &CycleRecord, before: &Before) -> Self {
         Self {
             index: r.index,
             planned_ns: r.planned_ns,
             wake_ns: r.wake_ns,
-            previous_wake_ns,
+            previous_wake_ns: before.wake_ns,
+            begun_ns: r.begun_ns,
+            previous_begun_ns: before.begun_ns,
+            previous_sent_ns: before.sent_ns,
             sent_ns: r.sent_ns,
             taken_ns: r.taken_ns,
             exchanged_ns: r.exchanged_ns,

@@ -24,6 +24,7 @@ use takt_rundir::{Measure, RunDir};
 use takt_trace::Trace;
 
 use super::collector::{COUNTS_FILE, Collected, LOST_AFTER, Rings, WalkCollector};
+use super::further::Further;
 use super::late::{self, THREADS, Threads};
 use super::report::LateFrames;
 use super::rows::{CYCLES, LATENCIES};
@@ -42,17 +43,22 @@ const READ_EVERY: Duration = Duration::from_millis(1);
 /// The control interface's timing as text, renewed each second.
 const TIMING_FILE: &str = "ethercat.txt";
 
-/// What reports read. The control period is what the paper's tables show.
+/// What reports read. The control period leads: it is what the paper's tables show, from one
+/// command of the controller at the control interface to the next ("We measured the time" at which
+/// it sends its command to ECCI, section 3.3). The verdict is about the releases.
 fn measures(file: &HumanoidFile, simulated: bool) -> Vec<Measure> {
     let rate_hz = file.motion.rate_hz;
     let period_ns = file.motion.period().as_nanos() as u64;
     let cycle = |name, title, column| Measure::new(name, title, CYCLES, column).rate_hz(rate_hz);
     let mut list = vec![
+        cycle("period", "Control period, from one command at the control interface to the next", "begun_ns")
+            .since("previous_begun_ns"),
         cycle("lateness", "Wake-up lateness", "wake_ns").since("planned_ns").deadline_ns(period_ns),
         cycle("response", "From the release to the plan of the next cycle", "end_ns")
             .since("planned_ns")
             .deadline_ns(period_ns),
-        cycle("period", "Control period, from wake-up to wake-up", "wake_ns").since("previous_wake_ns"),
+        cycle("frame-period", "From one frame at the network interface to the next", "sent_ns")
+            .since("previous_sent_ns"),
         cycle("exchange", "Fetching and sending process data, readers included", "exchanged_ns")
             .since("wake_ns"),
     ];
@@ -67,11 +73,15 @@ fn measures(file: &HumanoidFile, simulated: bool) -> Vec<Measure> {
 
 /// The humanoid as a registry lists it.
 pub static KIND: Kind = Kind {
-    campaigns: &[("humanoid", include_str!("../../../../campaigns/humanoid.toml"))],
+    campaigns: &[
+        ("humanoid", include_str!("../../../../campaigns/humanoid.toml")),
+        ("humanoid-further", include_str!("../../../../campaigns/humanoid-further.toml")),
+        ("humanoid-guest", include_str!("../../../../campaigns/humanoid-guest.toml")),
+    ],
     tasks: &[&TASK],
     report: Some(&LateFrames),
     // Raw sockets between a pair of interfaces, which a program makes.
-    guest: GuestNeeds { modules: &["veth", "af_packet"], programs: &["ip"] },
+    guest: GuestNeeds { modules: &["veth", "af_packet"], programs: &["ip"], libraries: &[] },
     ..Kind::new("humanoid", &[("humanoid", SHIPPED)], read_file::<HumanoidFile>)
 };
 
@@ -158,6 +168,7 @@ struct Walking {
     behind: wire::Behind,
     _shield: Option<Shield>,
     _awake: Option<DmaLatency>,
+    further: Further,
 }
 
 /// Moves everything else off `cpus`, if what is left is enough; `simulated`: a thread of this host
@@ -177,6 +188,13 @@ impl Walking {
         session: &mut Session,
         observe: Observe<'_>,
     ) -> Result<Self, LabError> {
+        // Before anything of the robot runs.
+        let (further, refused) = Further::begin(file);
+        if let (true, Some(first)) = (file.strict, refused.first()) {
+            return Err(LabError::Config(first.clone()));
+        }
+        session.header.not_granted.extend(refused);
+        session.note("further_tunings", &further.words())?;
         let (wire, mut behind) = wire::open(file)?;
         let awake = match file.no_deep_idle.then(|| DmaLatency::hold(0)) {
             Some(Ok(held)) => Some(held),
@@ -262,6 +280,7 @@ impl Walking {
             behind,
             _shield: shield,
             _awake: awake,
+            further,
         })
     }
 }
@@ -339,6 +358,7 @@ impl Walking {
         }
         let (collected, releases) = self.collecting.end()?;
         drop(self.behind);
+        session.header.problems.extend(self.further.end());
         session.releases(&releases, "the motion controller");
         let header = &mut session.header;
         if collected.undecided_cycles > 0 {

@@ -9,6 +9,7 @@ use self::cause::{Bucket, Circumstances, FirmwareTime, main_cause, parts};
 pub use self::cause::{Cause, Part};
 pub use self::held::{held_up, woken_late};
 pub use self::observed::{Slice, observed_jobs, observed_releases, timeline};
+pub use self::overdue::stood_still_ns;
 pub use self::path::{Activation, Handler, Path, Segment, Step, table};
 use self::path::{Segments, sequence};
 use self::sweep::{Found, Hidden, Sweep, Swept};
@@ -19,6 +20,7 @@ mod cause;
 mod cpu;
 mod held;
 mod observed;
+mod overdue;
 mod path;
 mod steal;
 mod sweep;
@@ -127,6 +129,10 @@ pub struct TraceReport {
     pub task: String,
     /// Its id.
     pub tid: i32,
+    /// Of a thread that polls and has no releases: how often what it polls for came. Nothing is
+    /// activated then, and what is late are these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polled: Option<u64>,
     /// Releases that lie in the trace.
     pub releases: u64,
     /// Of these, how many have every step of their activation.
@@ -243,6 +249,7 @@ fn analyse_same_clock(trace: &Trace, tid: i32, jobs: &[JobRecord], thresholds: &
     let mut report = TraceReport {
         task: trace.name(tid),
         tid,
+        polled: None,
         releases: 0,
         matched: 0,
         unmatched: BTreeMap::new(),

@@ -78,7 +78,7 @@ Takes about 11 minutes with the defaults: 16 settings, 10000 releases of 4 ms ea
 
 /// `takt bench daq`
 pub const BENCH_DAQ: &str = "\
-Takes about 6 minutes with the defaults: 7 conditions of 1200000 edges, each at most 8 minutes. Needs root, or cap_sys_nice and cap_ipc_lock. The days and weeks of the \
+Takes about 10 minutes with the defaults: 11 conditions of 1200000 edges, each at most 8 minutes. Needs root, or cap_sys_nice and cap_ipc_lock. The days and weeks of the \
 paper are the campaign daq-long.";
 
 /// `takt bench humanoid`

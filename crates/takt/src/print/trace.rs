@@ -48,17 +48,25 @@ pub fn traced<R>(traced: &Traced<R>, run: impl FnOnce(&R) -> String, before: Opt
 /// What a trace says; its activation sequence beside that of `before`, where there is one.
 pub fn trace_report(report: &TraceReport, before: Option<&TraceReport>) -> String {
     let mut out = String::new();
-    let steps = match report.matched_share() {
-        Some(share) => {
-            format!("{} with every step of their activation ({:.1} %)", report.matched, 100.0 * share)
+    let events = format!("{} events, {} lost", report.events, report.lost_events);
+    match (report.polled, report.matched_share()) {
+        (Some(edges), _) => {
+            let _ = writeln!(
+                out,
+                "\n{}: {edges} edges, polled for, so that nothing is activated; {events}",
+                report.task
+            );
         }
-        None => "so nothing to match: it was not seen to wake up and go to sleep again".to_owned(),
-    };
-    let _ = writeln!(
-        out,
-        "\n{}: {} releases, {steps}; {} events, {} lost",
-        report.task, report.releases, report.events, report.lost_events
-    );
+        (None, share) => {
+            let steps = match share {
+                Some(share) => {
+                    format!("{} with every step of their activation ({:.1} %)", report.matched, 100.0 * share)
+                }
+                None => "so nothing to match: it was not seen to wake up and go to sleep again".to_owned(),
+            };
+            let _ = writeln!(out, "\n{}: {} releases, {steps}; {events}", report.task, report.releases);
+        }
+    }
     for (why, count) in &report.unmatched {
         let _ = writeln!(out, "  {count} not matched: {}", why.title());
     }
@@ -66,11 +74,13 @@ pub fn trace_report(report: &TraceReport, before: Option<&TraceReport>) -> Strin
         let cpus = report.kept_awake.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
         let _ = writeln!(out, "  KEPT AWAKE while traced: CPU {cpus} (see below)");
     }
-    let _ = writeln!(
-        out,
-        "\n  {:<26}{:>9}{:>10}{:>10}{:>10}{:>10}",
-        "segment, us", "n", "mean", "median", "P99", "max"
-    );
+    if report.polled.is_none() {
+        let _ = writeln!(
+            out,
+            "\n  {:<26}{:>9}{:>10}{:>10}{:>10}{:>10}",
+            "segment, us", "n", "mean", "median", "P99", "max"
+        );
+    }
     for segment in &report.segments_us {
         let s = &segment.summary;
         let _ = writeln!(
@@ -93,12 +103,9 @@ pub fn trace_report(report: &TraceReport, before: Option<&TraceReport>) -> Strin
             }
         }
     }
-    let _ = writeln!(
-        out,
-        "\n  {} late releases (beyond {} us)",
-        report.late,
-        report.thresholds.lateness_ns / 1000
-    );
+    let what = if report.polled.is_some() { "late edges" } else { "late releases" };
+    let beyond_us = report.thresholds.lateness_ns / 1000;
+    let _ = writeln!(out, "\n  {} {what} (beyond {beyond_us} us)", report.late);
     for cause in &report.causes {
         let who = if cause.who.is_empty() { String::new() } else { format!(" ({})", cause.who) };
         let _ = writeln!(

@@ -271,8 +271,12 @@ fn shipped_campaigns_resolve_to_the_papers_matrices() {
         ("uav-kernels-real-time", 32),
         ("uav-preemption", 8),
         ("humanoid", 18),
+        ("humanoid-further", 5),
+        ("humanoid-guest", 6),
         ("manager", 4),
-        ("daq", 7),
+        ("daq", 11),
+        ("daq-boards", 14),
+        ("daq-boards-guest", 8),
         ("daq-cores", 7),
         ("daq-long", 8),
     ] {

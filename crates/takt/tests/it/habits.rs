@@ -211,7 +211,8 @@ fn a_refusal_leaves_no_folder() {
     let wired = workspace.path().join("wired.toml");
     fs::write(&wired, "robot = 'humanoid'\nwire = { kind = 'interface', name = 'nosuch0' }\n").unwrap();
     let cell = root().join("robots/synthetic.toml");
-    let [robot, wired, cell] = [&robot, &wired, &cell].map(|path| path.to_str().unwrap());
+    let manager = root().join("robots/turtlebot.toml");
+    let [robot, wired, cell, manager] = [&robot, &wired, &cell, &manager].map(|path| path.to_str().unwrap());
     for args in [
         &["run", &task, "--seconds", "0.2"][..],
         &["run", wired, "--seconds", "0.2"],
@@ -221,7 +222,7 @@ fn a_refusal_leaves_no_folder() {
         &["run", &task, "--seconds", "0.2", "--load-cpus", "500", "--stress", "uav"],
         &["bench", "uav", "--policies", "nothing"],
         &["bench", "cell", "--against", robot],
-        &["trace", "daq"],
+        &["trace", manager],
         &["trace", robot, "--seconds", "0.2", "--perfetto", "/nonexistent/file"],
         &["campaign", "run", "uav", "--set", "nothing=1"],
         &["background", cell, "--out", "takt-runs/a/b", "--seconds", "1"],

@@ -84,11 +84,11 @@ fn all_devices_walk_and_the_papers_figures_are_there() {
 }
 
 /// The thread whose doing late frames are.
-const HOG: &str = "takt-hog";
+pub(crate) const HOG: &str = "takt-hog";
 
-/// A thread above the simulated segment's, on its CPU, that takes 2.5 ms of every 100, until
-/// `done`.
-fn hog(done: &Arc<AtomicBool>) -> Option<Handle<()>> {
+/// A thread above the simulated segment's (or the DAQ loop's), on its CPU, CPU 1, that takes 2.5 ms
+/// of every 100, until `done`.
+pub(crate) fn hog(done: &Arc<AtomicBool>) -> Option<Handle<()>> {
     let settings = ThreadSettings {
         policy: Policy::Fifo { priority: 99 },
         cpus: Some(CpuSet::single(1).unwrap()),

@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+use crate::humanoid::{HOG, hog};
 use crate::takt;
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use takt::{
     TAKT, alone, json, missing, read_json, root, stderr, takt as run, traced_json, untraced, wait_for,
@@ -59,8 +62,74 @@ fn releases_are_matched_and_late_ones_have_a_cause() {
     assert!(message.contains("before") && message.contains("hrtimer_expire_entry"), "{message}");
     let none = run(["trace", "uav", "--against", "/nonexistent"]).output().unwrap();
     assert_eq!(none.status.code(), Some(2), "{}", stderr(&none));
-    let poll = run(["trace", "daq", "--seconds", "1", "--runs"]).arg(runs.path()).output().unwrap();
-    assert!(stderr(&poll).contains("polls without releases"), "{}", stderr(&poll));
+    // A loop that polls has no activation, and late edges instead.
+    let poll = run(["trace", "daq", "--seconds", "1", "--json", "--runs"]).arg(runs.path()).output().unwrap();
+    let traced = traced_json(&poll);
+    assert!(traced["polled"].as_u64() > Some(100) && traced["releases"] == 0, "{traced}");
+    let run_dir = Path::new(traced["run"]["run_dir"].as_str().unwrap());
+    let late = read_json(&run_dir.join("late-edges.json"));
+    let each = late["each"].as_array().unwrap();
+    assert_eq!(traced["late"], each.len(), "{late}");
+    assert!(late["untraced"].is_null(), "{late}");
+    assert!(each.iter().all(|edge| edge["latency_ns"].as_u64() > Some(1_000_000)), "{late}");
+    let named: u64 =
+        late["causes"].as_array().unwrap().iter().map(|cause| cause["edges"].as_u64().unwrap()).sum();
+    assert_eq!(named, each.len() as u64, "{late}");
+}
+
+/// A thread that takes the CPU of a loop that polls: the edges that it makes late are late between
+/// two polls, and it is named. Without it nobody is.
+#[test]
+#[ignore = "takes 10 s"]
+fn what_held_up_a_polling_loop_between_two_polls_is_named() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    let there = takt_rt::placement::online().is_ok_and(|cpus| cpus.contains(0) && cpus.contains(1));
+    if missing("no two CPUs", there) {
+        return;
+    }
+    let file = runs.path().join("daq.toml");
+    // A slow converter: the loop spends its time from one poll to the next.
+    let text = "robot = 'daq'\ndeadline_us = 1800\nlink = { kind = 'simulated', ai_rate_hz = 2000 }\n\
+                acquisition = { policy = 'fifo:50', cpus = '1' }\npulse.wait = '20us'\n";
+    std::fs::write(&file, text).unwrap();
+    let late = || {
+        let mut trace = run(["trace", file.to_str().unwrap(), "--seconds", "2", "--json", "--runs"]);
+        let traced = traced_json(&trace.arg(runs.path()).output().unwrap());
+        (!untraced(&traced)).then(|| {
+            let run_dir = traced["run"]["run_dir"].as_str().unwrap().to_owned();
+            read_json(&Path::new(&run_dir).join("late-edges.json"))
+        })
+    };
+    let blamed = |late: &serde_json::Value| -> Vec<serde_json::Value> {
+        let each = late["each"].as_array().unwrap();
+        each.iter()
+            .filter(|edge| edge["who"].as_str().is_some_and(|who| who.contains(HOG)))
+            .cloned()
+            .collect()
+    };
+    let Some(alone) = late() else { return };
+    assert!(blamed(&alone).is_empty(), "{alone}");
+    let done = Arc::new(AtomicBool::new(false));
+    let hog = hog(&done);
+    if missing("no priority FIFO 99 on CPU 1", hog.is_some()) {
+        done.store(true, Ordering::Relaxed);
+        return;
+    }
+    let hogged = late();
+    done.store(true, Ordering::Relaxed);
+    hog.map(takt_rt::thread::Handle::join);
+    let Some(hogged) = hogged else { return };
+    let by_hog = blamed(&hogged);
+    // Twenty times 2.5 ms, each of one edge.
+    assert!(by_hog.len() >= 10, "{} of {}: {hogged}", by_hog.len(), hogged["edges"]);
+    for edge in &by_hog {
+        let found = (edge["cause"].as_str(), edge["explained"].as_bool());
+        assert_eq!(found, (Some("higher_priority"), Some(true)), "{edge}");
+    }
+    // Now and then it comes into the sleep between two edges.
+    let between = by_hog.iter().filter(|edge| edge["place"] == "between_polls").count();
+    assert!(2 * between > by_hog.len(), "{between} of {}: {hogged}", by_hog.len());
 }
 
 #[test]

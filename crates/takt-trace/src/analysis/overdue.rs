@@ -3,15 +3,15 @@
 
 use std::collections::HashMap;
 
-use takt_trace::Trace;
-use takt_trace::event::{Kind, Span, Vector};
+use crate::event::{Kind, Span, Trace, Vector};
 
 /// An interrupt that comes later than this after its timer was due came late. Some 10 us are usual
 /// in a virtual machine.
 const LATE_NS: u64 = 100_000;
 
-/// For how much of `span` thread `tid` had a CPU on which nothing happened though a timer was due.
-pub(super) fn stood_still_ns(trace: &Trace, tid: i32, span: Span) -> u64 {
+/// For how long in `span`, nanoseconds, thread `tid` had a CPU on which nothing happened though a
+/// timer was due.
+pub fn stood_still_ns(trace: &Trace, tid: i32, span: Span) -> u64 {
     // By its address: where it was set, and when it is due.
     let mut timers: HashMap<u64, (u16, u64)> = HashMap::new();
     // By CPU: the last event, and whose it was.
