@@ -29,6 +29,10 @@ pub type Variables = Vec<(OsString, OsString)>;
 /// How long a tool has to end what it has forked before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
 
+/// The same for a tool that counts to its end and gives gigabytes back before it shows its count:
+/// an emulated machine takes tens of seconds for that.
+const LONG_GRACE: Duration = Duration::from_secs(60);
+
 /// The programs; tests name others.
 #[derive(Debug, Clone)]
 pub(crate) struct Tools {
@@ -199,8 +203,12 @@ impl Process {
 
     /// Waits for the end that has been asked for; SIGKILL after [`GRACE`].
     pub(crate) fn await_end(&mut self) -> Option<Ended> {
+        self.await_end_within(GRACE)
+    }
+
+    fn await_end_within(&mut self, grace: Duration) -> Option<Ended> {
         let since = Instant::now();
-        while since.elapsed() < GRACE {
+        while since.elapsed() < grace {
             if let Some(ended) = self.reap(false) {
                 return Some(ended);
             }
@@ -351,7 +359,8 @@ impl StressNg {
     pub(crate) fn end(&mut self) -> (u64, u64) {
         self.ask_to_end();
         if let Some(mut process) = self.process.take() {
-            self.ended = process.await_end();
+            let grace = if self.counts_to_the_end { LONG_GRACE } else { GRACE };
+            self.ended = process.await_end_within(grace);
         }
         let ended = self.ended.as_ref();
         let operations = ended.and_then(|ended| bogo_operations(&ended.output, self.stressor));

@@ -43,14 +43,22 @@ impl Starter<'_> {
     pub(super) fn start(mut self) -> Result<Load, LoadError> {
         let until = Instant::now() + START_LIMIT;
         let oom_kills = system::oom_kills();
+        // Memory that is filled comes first, before the others compete for the CPUs: else an
+        // emulated machine would have its memory for the end of a run alone, and the others would
+        // have worked meanwhile, for as long as it takes on this kernel.
+        let is_filled =
+            |component: &Component| matches!(component, Component::Memory { method: Some(_), .. });
+        let mut order: Vec<usize> = (0..self.profile.components.len()).collect();
+        order.sort_by_key(|&index| !is_filled(&self.profile.components[index]));
         let mut parts = Vec::new();
-        for component in &self.profile.components {
-            let mut part = self.part(component)?;
-            // Filled before the others compete for the CPUs: else an emulated machine would have
-            // its memory for the end of a run alone.
+        for index in order {
+            let mut part = self.part(&self.profile.components[index])?;
             part.await_filled(until)?;
-            parts.push(part);
+            parts.push((index, part));
         }
+        // Reported in the order of the profile.
+        parts.sort_by_key(|(index, _)| *index);
+        let mut parts: Vec<Part> = parts.into_iter().map(|(_, part)| part).collect();
         for part in &mut parts {
             part.await_running(until)?;
         }
