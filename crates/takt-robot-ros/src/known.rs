@@ -58,8 +58,8 @@ impl Known {
         Some(Serving { node: node.name.clone(), source })
     }
 
-    /// SCHED_RR priorities by the degradation order, as [`super::criticality_monotonic`] gives them:
-    /// a thread that serves several chains gets the most critical one's.
+    /// SCHED_RR priorities by the degradation order, as [`super::criticality_monotonic`] gives
+    /// them: a thread that serves several chains gets the most critical one's.
     pub(super) fn priorities(&self, goals: &Goals) -> BTreeMap<Serving, u8> {
         let mut given: BTreeMap<Serving, u8> = BTreeMap::new();
         for (rank, &chain) in goals.degradation_order.iter().enumerate() {
@@ -185,7 +185,8 @@ mod tests {
         let of = |node: &str, source: Option<&str>| {
             given[&Serving { node: node.to_owned(), source: source.map(str::to_owned) }]
         };
-        // The base serves the heartbeat, which is the last to be given up; the tracker is the first.
+        // The base serves the heartbeat, which is the last to be given up; the tracker is the
+        // first.
         assert_eq!(of("turtlebot_driver", None), priority_of(6));
         assert_eq!(of("controller_server", None), priority_of(5));
         assert_eq!(of("laser_driver", Some("laser-reader")), priority_of(3));

@@ -329,8 +329,8 @@ fn observing(policy: &str, runs: &[RunSummary]) -> Vec<ObservingRow> {
     .collect()
 }
 
-/// Steps of Table III, from the figures of runs; and what enacting a plan takes, which the paper does
-/// not state.
+/// Steps of Table III, from the figures of runs; and what enacting a plan takes, which the paper
+/// does not state.
 fn table_3(policy: &str, phase: Option<&str>, runs: &[RunSummary]) -> Vec<StepRow> {
     let figure = |name: &str| {
         let name = phase.map_or_else(|| name.to_owned(), |phase| format!("{name}@{phase}"));

@@ -1,6 +1,6 @@
 //! What the nodes write down of themselves: every activation with its release, start and end, the
-//! message that activated it and when it sent its own. Latencies of chains are read from these files
-//! after a run, so that no program beside the nodes needs to watch.
+//! message that activated it and when it sent its own. Latencies of chains are read from these
+//! files after a run, so that no program beside the nodes needs to watch.
 //!
 //! Each node has the file `NODE.stamps` in the folder of its run. Lines, fields parted by tabs:
 //!

@@ -101,7 +101,8 @@ fn stamps_are_the_same_on_both_sides() {
         let written = std::fs::read_to_string(&file).unwrap();
         assert!(written.starts_with(&head), "{head}\n{written}");
     }
-    // The program writes two activations of each activity of a node: without anything, and with all.
+    // The program writes two activations of each activity of a node: without anything, and with
+    // all.
     let stamped = Stamped::read(&system, folder.path()).unwrap();
     for number in 0..system.activities().count() {
         let [bare, whole] = stamped.runs(number) else { panic!("{:?}", stamped.runs(number)) };

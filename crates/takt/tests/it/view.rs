@@ -127,8 +127,8 @@ fn the_page_shows_five_live_pictures_of_real_people() {
         cameras.iter().all(|camera| camera["frames"].as_u64() > Some(30)).then_some(())
     });
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("view-live.png");
-    // A browser that starves shows a picture that is old by then, greyed as the page must do. The next
-    // look is a new chance; a page that never has five live pictures fails all of them.
+    // A browser that starves shows a picture that is old by then, greyed as the page must do. The
+    // next look is a new chance; a page that never has five live pictures fails all of them.
     let mut colours = [0; 5];
     for _look in 0..4 {
         let (width, pixels) = shoot(browser, &format!("http://{address}/"), &path);
