@@ -127,7 +127,8 @@ fn workspace() -> tempfile::TempDir {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap();
         let out = path("threads").join(name.trim_end_matches(".zst"));
-        let mut unpacked = Command::new("zstd").args(["-dqf", "-o"]).arg(&out).arg(entry.path());
+        let mut unpacked = Command::new("zstd");
+        unpacked.args(["-dqf", "-o"]).arg(&out).arg(entry.path());
         if !name.ends_with(".zst") || !unpacked.status().is_ok_and(|status| status.success()) {
             fs::copy(entry.path(), &out).unwrap();
         }
