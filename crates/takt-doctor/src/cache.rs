@@ -107,7 +107,7 @@ struct Ways {
     least: u32,
 }
 
-fn said(error: io::Error, what: &str) -> String {
+fn refusal(error: io::Error, what: &str) -> String {
     format!("{ROOT}/{what}: {error}")
 }
 
@@ -142,7 +142,7 @@ impl Ways {
         };
         let file = |name: &str| {
             let path = format!("info/{level}/{name}");
-            tree.read(&path).map_err(|error| said(error, &path))
+            tree.read(&path).map_err(|error| refusal(error, &path))
         };
         let number = |name: &str| {
             let text = file(name)?;
@@ -162,7 +162,7 @@ impl Ways {
         if groups < 2 {
             return Err(format!("{level} has {groups} class of service: there is no room for a group"));
         }
-        let schemata = tree.read("schemata").map_err(|error| said(error, "schemata"))?;
+        let schemata = tree.read("schemata").map_err(|error| refusal(error, "schemata"))?;
         let base = level.trim_end_matches("DATA");
         let wanted = |name: &str| name == level || (level != base && name == format!("{base}CODE"));
         let (mut resources, mut domains) = (Vec::new(), Vec::new());
@@ -253,7 +253,7 @@ pub(crate) fn give(tree: &mut dyn Tree, tid: u32) -> Result<(), String> {
     if tree.has(GROUP) {
         // It was set before and not taken back: the ways are as they should be.
         let path = format!("{GROUP}/tasks");
-        return tree.write(&path, &tid.to_string()).map_err(|error| said(error, &path));
+        return tree.write(&path, &tid.to_string()).map_err(|error| refusal(error, &path));
     }
     let ways = Ways::read(tree)?;
     let (own, rest) = ways.split()?;
@@ -261,7 +261,7 @@ pub(crate) fn give(tree: &mut dyn Tree, tid: u32) -> Result<(), String> {
     for line in ways.lines(rest) {
         write(tree, "schemata", &line)?;
     }
-    tree.make_group(GROUP).map_err(|error| said(error, GROUP))?;
+    tree.make_group(GROUP).map_err(|error| refusal(error, GROUP))?;
     for line in ways.lines(own) {
         write(tree, &format!("{GROUP}/schemata"), &line)?;
     }
@@ -273,18 +273,26 @@ fn write(tree: &mut dyn Tree, path: &str, text: &str) -> Result<(), String> {
     tree.write(path, &format!("{text}\n")).map_err(|error| {
         let status = tree.read("info/last_cmd_status").unwrap_or_default();
         match status.trim() {
-            "" | "ok" => said(error, path),
-            status => format!("{} ({status})", said(error, path)),
+            "" | "ok" => refusal(error, path),
+            status => format!("{} ({status})", refusal(error, path)),
         }
     })
+}
+
+/// Why the last cache cannot be divided on this machine.
+#[derive(Debug, thiserror::Error)]
+pub enum CacheWaysError {
+    /// The processor has no such ability, the kernel none for it, or it refuses; a sentence.
+    #[error("{0}")]
+    NotOffered(String),
 }
 
 /// Whether the last cache can be divided on this machine. Nothing is left changed.
 ///
 /// # Errors
-/// Why it cannot, a sentence.
-pub fn offered() -> Result<(), String> {
-    probe(&mut Resctrl).map(|_| ())
+/// [`CacheWaysError::NotOffered`].
+pub fn offered() -> Result<(), CacheWaysError> {
+    probe(&mut Resctrl).map(|_| ()).map_err(CacheWaysError::NotOffered)
 }
 
 /// Whether there is something to take back.
@@ -310,7 +318,7 @@ pub(crate) fn give_back(tree: &mut dyn Tree, saved: &SavedCache) -> Result<(), S
     }
     let mut refused = Vec::new();
     if tree.has(GROUP) {
-        refused.extend(tree.remove_group(GROUP).err().map(|error| said(error, GROUP)));
+        refused.extend(tree.remove_group(GROUP).err().map(|error| refusal(error, GROUP)));
     }
     for line in &saved.schemata {
         refused.extend(write(tree, "schemata", line).err());

@@ -31,7 +31,7 @@ mod threads;
 mod tree;
 mod tuned;
 
-pub use cache::offered as cache_ways_offered;
+pub use cache::{CacheWaysError, offered as cache_ways_offered};
 pub use change::{Change, Changed, apply, default_state, revert};
 pub use error::DoctorError;
 pub use examine::examine;

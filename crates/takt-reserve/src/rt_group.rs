@@ -102,7 +102,8 @@ impl RtGroup {
             sweep(&mut kernel, &hierarchy);
             match Self::within(kernel, &hierarchy, budget) {
                 Ok(group) => return Ok(group),
-                Err((back, reason)) => {
+                Err(refusal) => {
+                    let (back, reason) = *refusal;
                     tried.push((hierarchy.mount.clone(), reason));
                     kernel = back;
                 }
@@ -115,7 +116,7 @@ impl RtGroup {
         mut kernel: Linux,
         hierarchy: &Hierarchy,
         budget: GroupBudget,
-    ) -> Result<Self, (Linux, String)> {
+    ) -> Result<Self, Box<(Linux, String)>> {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = hierarchy.mount.join(format!("{NAME}{}-{number}", std::process::id()));
         if let Err(error) = kernel.make_dir(&path) {
@@ -123,7 +124,7 @@ impl RtGroup {
                 Some(libc::EACCES | libc::EPERM | libc::EROFS) => ": run as root, outside of a container",
                 _ => "",
             };
-            return Err((kernel, format!("a group cannot be made there: {error}{fix}")));
+            return Err(Box::new((kernel, format!("a group cannot be made there: {error}{fix}"))));
         }
         let mut group = Self { kernel, path, parent: hierarchy.mount.clone(), list: hierarchy.list, budget };
         let outcome = group.fill(hierarchy.is_threaded).and_then(|()| group.attempt());
@@ -134,7 +135,7 @@ impl RtGroup {
                 // What is dropped would be removed again; the kernel's account goes on with the
                 // next.
                 let kernel = std::mem::replace(&mut group.kernel, Linux::new());
-                Err((kernel, reason))
+                Err(Box::new((kernel, reason)))
             }
         }
     }

@@ -45,13 +45,13 @@ pub const COUNTERS: [Counter; 5] = [
         name: "l1d_misses",
         title: "misses of the first data cache",
         kind: b::PERF_TYPE_HW_CACHE,
-        config: read_misses(b::PERF_COUNT_HW_CACHE_L1D as u32),
+        config: read_misses(b::PERF_COUNT_HW_CACHE_L1D),
     },
     Counter {
         name: "llc_misses",
         title: "misses of the last cache",
         kind: b::PERF_TYPE_HW_CACHE,
-        config: read_misses(b::PERF_COUNT_HW_CACHE_LL as u32),
+        config: read_misses(b::PERF_COUNT_HW_CACHE_LL),
     },
     Counter {
         name: "cache_misses",

@@ -485,7 +485,7 @@ impl Offers<'_> {
     fn cache(&mut self) {
         const NAME: &str = "cache of its own";
         match takt_doctor::cache_ways_offered() {
-            Err(why) => self.missing(NAME, why),
+            Err(why) => self.missing(NAME, why.to_string()),
             Ok(()) => {
                 let (process, thread) = (self.about.process.clone(), self.about.thread.clone());
                 let settings = vec![Setting::CacheWays { process, thread }];
@@ -684,8 +684,9 @@ mod tests {
         let (all, missing) = names(&about());
         // Offered where the kernel has the file, and said where not.
         let offered = all.iter().any(|name| name == "tasks moved at once: 2");
-        let said = missing.iter().any(|one| one.name == "tasks moved at once" && one.why.contains("debugfs"));
-        assert!(offered != said, "{all:?} {missing:?}");
+        let is_reported =
+            missing.iter().any(|one| one.name == "tasks moved at once" && one.why.contains("debugfs"));
+        assert!(offered != is_reported, "{all:?} {missing:?}");
         for name in [
             "policy of the loop: fifo:49",
             "policy of the loop: fifo:98",

@@ -112,10 +112,12 @@ fn change(plant: Plant, file: &File, good: &[u8], stop: &AtomicBool) -> io::Resu
             if length < 64 * STEP_BYTES {
                 file.write_all_at(&[1], length - 1)?;
             }
-            std::thread::sleep(std::time::Duration::from_micros(20));
+            // As fast as a writer that keeps up with a reader, and not so fast that it is gigabytes
+            // long before anybody opens it.
+            std::thread::sleep(std::time::Duration::from_millis(10));
         } else {
             for share in [2, 0] {
-                file.set_len(if share == 0 { 0 } else { good.len() as u64 / share })?;
+                file.set_len((good.len() as u64).checked_div(share).unwrap_or(0))?;
                 std::thread::yield_now();
             }
             file.write_all_at(good, 0)?;

@@ -441,13 +441,13 @@ fn a_file_is_read_as_long_as_it_was_when_it_was_opened() {
 #[test]
 fn what_nests_too_deeply_says_how_deep_it_may() {
     let dotted = "TOML parse error at line 1, column 161\n  |\n1 | a.a.a\n  |      ^\nrecursion limit\n";
-    let said = shortened(dotted);
-    assert!(said.contains("more than 80 parts between dots; write fewer"), "{said}");
-    assert!(said.contains("1 | a.a.a\n  |      ^"), "{said}");
-    let said = shortened("goals.toml: line 1\ncannot recurse further; max recursion depth met");
-    assert_eq!(said, "goals.toml: line 1\nnested more than 80 levels deep; write fewer levels");
-    let said = shortened("summary.json: recursion limit exceeded at line 1 column 128");
-    assert!(said.contains("nested more than 128 levels deep; write fewer levels at line 1"), "{said}");
+    let message = shortened(dotted);
+    assert!(message.contains("more than 80 parts between dots; write fewer"), "{message}");
+    assert!(message.contains("1 | a.a.a\n  |      ^"), "{message}");
+    let message = shortened("goals.toml: line 1\ncannot recurse further; max recursion depth met");
+    assert_eq!(message, "goals.toml: line 1\nnested more than 80 levels deep; write fewer levels");
+    let message = shortened("summary.json: recursion limit exceeded at line 1 column 128");
+    assert!(message.contains("nested more than 128 levels deep; write fewer levels at line 1"), "{message}");
     // A file may have these words in it.
     assert_eq!(shortened("1 | note = \"recursion limit\""), "1 | note = \"recursion limit\"");
 }

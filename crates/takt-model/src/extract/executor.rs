@@ -224,7 +224,7 @@ impl Extractor {
     /// on: their events may be younger than the main thread's end, and a source that cannot tell
     /// threads has that one end only.
     pub(super) fn thread_end(&mut self, thread: usize, at_ns: u64) {
-        self.say_farewell(thread, at_ns);
+        self.keep_farewell(thread, at_ns);
         let state = &mut self.tables.threads[thread];
         let (pid, main) = (state.pid, state.pid == state.tid);
         state.ended = true;
@@ -251,7 +251,7 @@ impl Extractor {
 
     /// Keeps what is known of callbacks that were due and had not run: with the thread of their
     /// executor they are gone.
-    fn say_farewell(&mut self, thread: usize, at_ns: u64) {
+    fn keep_farewell(&mut self, thread: usize, at_ns: u64) {
         let ThreadState { pid, executor, .. } = self.tables.threads[thread];
         let is_wanted = executor && !self.options.keep_ended && self.farewells.len() < MOST_FAREWELLS;
         if is_wanted && self.has_unrun(pid, at_ns) {

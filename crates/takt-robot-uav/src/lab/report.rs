@@ -178,10 +178,10 @@ fn place<'a>(context: &Context<'a>, digest: &Digest) -> Option<Place<'a>> {
 /// `sched_ext`).
 pub(super) fn kernel_name(asked: Option<&str>, release: Option<&str>) -> String {
     let release = release.unwrap_or("unknown");
-    let says_more = |name: &&str| {
+    let is_more = |name: &&str| {
         !release.starts_with(name.trim_end_matches("-rt")) && !matches!(*name, "generic" | "rt")
     };
-    match asked.filter(says_more) {
+    match asked.filter(is_more) {
         Some(name) => format!("{name} ({release})"),
         None => release.to_owned(),
     }

@@ -228,7 +228,7 @@ fn a_disk_that_fills_up_loses_no_row_of_any_file() {
     }
     dir.rename_samples("wakes", "wakes-of-control").unwrap();
     let all: Vec<u64> = (0..40_000).collect();
-    assert_eq!(dir.columns("jobs", &["index"]).unwrap(), [all.clone()]);
+    assert_eq!(dir.columns("jobs", &["index"]).unwrap(), std::slice::from_ref(&all));
     assert_eq!(dir.columns("wakes-of-control", &["index"]).unwrap(), [all]);
     let error = dir.seal().unwrap_err();
     assert!(matches!(&error, Error::Unwritten { rows_lost: 0, .. }), "{error}");

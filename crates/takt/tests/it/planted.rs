@@ -238,8 +238,8 @@ fn wrong(workspace: &Path, file: &str, command: &str) -> Vec<String> {
             Some(Ended { code, message, printed, most_mib }) => {
                 let ends = code.is_some_and(|code| code <= 3) && !message.contains("panicked");
                 // Whoever reads it must say so, unless it was good.
-                let says = plant.may_be_good() || code != Some(0) || printed || !message.is_empty();
-                if !ends || !says || message.len() > 4000 || most_mib > MOST_MIB {
+                let is_answered = plant.may_be_good() || code != Some(0) || printed || !message.is_empty();
+                if !ends || !is_answered || message.len() > 4000 || most_mib > MOST_MIB {
                     wrong.push(format!("{what}: exit status {code:?}, {most_mib} MiB: {message}"));
                 }
             }
