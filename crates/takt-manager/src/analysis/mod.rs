@@ -491,7 +491,7 @@ impl<'w> Analysis<'w> {
         let supply = match &self.shared[server] {
             None => {
                 let supply = Supply::new(budget_ns, self.period_ns, self.enforcement, self.limit_ns)?;
-                if self.published { supply.from_any_moment() } else { supply }
+                if self.published { supply.begun_at_any_moment() } else { supply }
             }
             beside => {
                 let whole =

@@ -109,7 +109,7 @@ impl<'a> Supply<'a> {
 
     /// As if a busy window could begin anywhere in a period, as for the periodic resource of Shin
     /// and Lee, which ECRTS'19 takes: one wait for a budget more.
-    pub fn from_any_moment(self) -> Self {
+    pub fn begun_at_any_moment(self) -> Self {
         Self { delay_ns: self.delay_ns.saturating_add(self.period_ns - self.budget_ns), ..self }
     }
 
@@ -188,7 +188,7 @@ mod tests {
                 assert_eq!(Duration::from(ours.time_anywhere(work)), anywhere);
                 let since = if work == 0 { 0 } else { period - budget };
                 assert_eq!(Duration::from(ours.time(work) + since), anywhere);
-                assert_eq!(Duration::from(ours.from_any_moment().time(work)), anywhere);
+                assert_eq!(Duration::from(ours.begun_at_any_moment().time(work)), anywhere);
             }
         }
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use common::{Dice, build, campaign, header, run, unsealed, write};
 use proptest::prelude::*;
 use takt_report::table::Cell;
-use takt_report::{Error, Seal, collect};
+use takt_report::{Error, Seal, Shapes, Supplement, Supplements, collect};
 use takt_rundir::{FORMAT, Factor, Measure, RUN_FILE, RunDir};
 
 fn steady(count: usize) -> impl Iterator<Item = u64> {
@@ -252,6 +252,16 @@ fn samples_that_never_came_are_misses() {
     assert!(takt_report::markdown(&build(&collection)).contains("2 (2 skipped or dropped)"));
 }
 
+/// A robot whose paper has tables of conditions, with the duration of each test.
+#[derive(Debug)]
+struct Conditions;
+
+impl Supplement for Conditions {
+    fn shapes(&self) -> Shapes {
+        Shapes { conditions: true, ..Shapes::default() }
+    }
+}
+
 #[test]
 fn a_long_run_is_reported_by_its_recorder() {
     let root = tempfile::tempdir().unwrap();
@@ -271,7 +281,8 @@ fn a_long_run_is_reported_by_its_recorder() {
     assert_eq!((digest.summary.count, digest.misses(), digest.summary.worst), (50_001, 1, 9e6));
     assert_eq!(digest.bins.iter().map(|b| b.2).sum::<u64>(), 50_001);
     assert!(digest.above.is_sorted_by(|a, b| a.0 <= b.0 && a.1 >= b.1), "{:?}", digest.above);
-    let markdown = takt_report::markdown(&build(&collection));
+    let supplements = Supplements::from_iter([("uav", &Conditions as &'static dyn Supplement)]);
+    let markdown = takt_report::markdown(&takt_report::build(&collection, &supplements));
     assert!(markdown.contains("1000 of 50001 samples kept one by one"), "{markdown}");
     assert!(markdown.contains("40:00:00:00"), "{markdown}");
 }
