@@ -40,7 +40,7 @@ pub struct CampaignRun {
     /// Length of a run in seconds, instead of the file's
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
-    /// The campaign's quick form: fewer and shorter runs, as its table [quick] says
+    /// The campaign's quick form: fewer and shorter runs, as its table `[quick]` says
     #[arg(long)]
     pub quick: bool,
     /// Runs of every configuration, instead of the file's
