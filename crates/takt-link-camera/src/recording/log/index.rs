@@ -20,6 +20,8 @@ impl<R: Read + Seek> Log<R> {
         let chunk = &self.contents.chunks[id as usize];
         let (at, start_ns) = (chunk.place.at, chunk.start_ns);
         let mut entries = BTreeMap::new();
+        // Nothing of a damaged chunk is known: no stream may ask for its messages.
+        let mut streams = Vec::new();
         for (channel, log_time_ns, offset) in found {
             let Some(stream) = self.stream_of(channel) else { continue };
             if log_time_ns < start_ns {
@@ -32,7 +34,10 @@ impl<R: Read + Seek> Log<R> {
                     "the message index of the chunk at byte {at} names the message at byte {offset} twice: {RECOVER}"
                 )));
             }
-            self.known[stream].push(Reverse(Entry { log_time_ns, at, offset, chunk: Some(id) }));
+            streams.push((stream, Entry { log_time_ns, at, offset, chunk: Some(id) }));
+        }
+        for (stream, entry) in streams {
+            self.known[stream].push(Reverse(entry));
         }
         self.entries += entries.len();
         if self.entries > MAX_INDEX_ENTRIES {

@@ -225,6 +225,7 @@ impl<R: Read + Seek> Log<R> {
         match self.try_next(stream) {
             // It ends where it breaks off.
             Err(Fault::Damaged(_)) if self.allow_truncated => {
+                self.entries -= self.known[stream].len();
                 self.known[stream].clear();
                 self.next_chunk = self.order.len();
                 Ok(None)
