@@ -40,7 +40,7 @@ pub struct MachineAsked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scheduler {
-    /// One queue for all CPUs, first come first served ([`SchedExt`]).
+    /// One queue for all CPUs, first come first served.
     SchedExt,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! The data are the robot's ([`Supplement::papers`](crate::Supplement::papers)), one file for each
 //! paper. A campaign names its paper, its runs carry the name, and a report of such runs begins
-//! with [`section`](section::section): the paper's tables and figures in its shape, its figures
+//! with `section`: the paper's tables and figures in its shape, its figures
 //! beside ours, then what differs. The same data are the book's table of what is reproduced
 //! ([`overview`]), and the headlines of the page of results.
 

@@ -157,7 +157,7 @@ fn a_killed_bench_goes_on_where_it_stopped() {
     command.args(policies).arg("--runs").arg(runs.path());
     let mut killed = Beside::start(command);
     let dir = wait_for("the bench directory", || folders(runs.path()).into_iter().next());
-    let (first, second) = (dir.join("001-0-CFS-CFS-r1"), dir.join("002-0-RR-RR-r1"));
+    let (first, second) = (dir.join("001-CFS-CFS-r1"), dir.join("002-RR-RR-r1"));
     wait_for("the second cell", || {
         assert!(killed.runs(), "{}", killed.output("stderr"));
         second.join("run.json").is_file().then_some(())
@@ -186,9 +186,9 @@ fn a_killed_bench_goes_on_where_it_stopped() {
     let resumed = run(matrix).args(policies).arg("--json").arg("--resume").arg(&dir).output().unwrap();
     let answer = json(&resumed);
     assert_eq!(cells(&answer), [("CFS+CFS", 0), ("RR+RR", 0), ("DL+RR", 0)]);
-    assert!(stderr(&resumed).contains("001-0-CFS-CFS-r1: measured before"), "{}", stderr(&resumed));
+    assert!(stderr(&resumed).contains("001-CFS-CFS-r1: measured before"), "{}", stderr(&resumed));
     assert_eq!(state(&first), before, "a finished cell was touched");
-    assert_eq!(fs::read(dir.join("002-0-RR-RR-r1.cut1/run.json")).unwrap(), cut);
+    assert_eq!(fs::read(dir.join("002-RR-RR-r1.cut1/run.json")).unwrap(), cut);
     assert!(second.join("hashes.json").is_file());
 
     // It is a campaign as any other.
