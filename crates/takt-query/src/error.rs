@@ -32,28 +32,6 @@ pub enum QueryError {
         /// How many there are.
         of: usize,
     },
-    /// A table that does not exist.
-    #[cfg(feature = "sql")]
-    #[error("no table {asked}; there are {there}")]
-    NoTable {
-        asked: String,
-        /// What exists.
-        there: &'static str,
-    },
-    /// SQL that is more than a question.
-    #[cfg(feature = "sql")]
-    #[error("{found} is no question: takt query reads (SELECT, WITH, EXPLAIN) and changes nothing")]
-    Writes {
-        /// The statement's first words.
-        found: String,
-    },
-    /// Anything else that is wrong with SQL, or that it met on its way.
-    #[cfg(feature = "sql")]
-    #[error("takt query: {why}")]
-    Sql {
-        /// What the engine says.
-        why: String,
-    },
     /// More groups than anybody reads.
     #[error(
         "--by {by} makes {groups} groups, and at most {most} are compared: take columns with fewer values, or fewer runs by --where"

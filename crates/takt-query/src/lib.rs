@@ -2,7 +2,6 @@
 //!
 //! - [`compare()`]: groups of runs by any columns of the index, and how far their figures lie
 //!   apart. Conditions are read by the grammar of SQL and decided here: no engine is needed.
-//! - `sql::query` (feature `sql`): SQL over index and samples, by DataFusion.
 //! - [`Views`]: runs of a store as run directories, for whoever reads such.
 
 pub mod compare;
@@ -11,8 +10,6 @@ mod figures;
 mod filter;
 mod runs;
 mod show;
-#[cfg(feature = "sql")]
-pub mod sql;
 mod table;
 
 pub use compare::{Comparison, Options, compare, pick};

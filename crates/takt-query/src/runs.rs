@@ -65,25 +65,6 @@ impl Views {
         Ok(Figures::read(&view.dir, measure)?)
     }
 
-    /// The samples of a measure of a run that were kept.
-    ///
-    /// # Errors
-    /// As [`figures`](Self::figures).
-    #[cfg(feature = "sql")]
-    pub fn series(
-        &self,
-        run: &Entry,
-        view: &View,
-        measure: &Measure,
-    ) -> Result<takt_rundir::Series, QueryError> {
-        self.bring(run, view, measure)?;
-        let report = |error| QueryError::Report(takt_report::Error::RunDir(error));
-        if !view.dir.has_samples(&measure.file).map_err(report)? {
-            return Ok(takt_rundir::Series::default());
-        }
-        view.dir.series(measure).map_err(report)
-    }
-
     fn bring(&self, run: &Entry, view: &View, measure: &Measure) -> Result<(), QueryError> {
         let samples = format!("{SAMPLES_FOLDER}/{}.parquet", measure.file);
         let wanted = |name: &str| name == samples || Some(name) == measure.recorder.as_deref();

@@ -3,6 +3,7 @@
 use takt_report::document::{Block, Document, Section};
 use takt_report::table::{Cell, Table};
 use takt_report::{short, time};
+use takt_stats::{INTERVAL_CONFIDENCE, percent};
 
 use crate::compare::{Compared, Comparison, Figure, Row};
 
@@ -75,10 +76,11 @@ fn figures(comparison: &Comparison, measure: &Compared) -> Table {
     for (place, row) in measure.rows.iter().enumerate() {
         table.push(line(comparison, row, place == 0));
     }
-    table.note(
-        "A figure is of each run; here stand the medians over the runs of a group, and how far those of its runs lie from those of the \
-         first group, with the 95 % interval of each.",
-    );
+    table.note(format!(
+        "A figure is of each run. The table has the medians over the runs of a group, and their distance from those of the first group \
+         with its {} interval.",
+        percent(INTERVAL_CONFIDENCE)
+    ));
     table
 }
 

@@ -66,10 +66,10 @@ impl Run {
         }
         let granted = self.header.not_granted.len();
         if granted > 0 {
-            labels.push(format!("{granted} settings not granted"));
+            labels.push(counted(granted, "setting not granted", "settings not granted"));
         }
         if !self.header.problems.is_empty() {
-            labels.push(format!("{} problems", self.header.problems.len()));
+            labels.push(counted(self.header.problems.len(), "problem", "problems"));
         }
         labels
     }
@@ -402,6 +402,11 @@ fn groups(runs: &[Run], configurations: &[Configuration], gaps: &mut Vec<Gap>) -
         group.cells.sort_by_key(|(configuration, _)| *configuration);
     }
     groups
+}
+
+/// A number of things, with their name.
+fn counted(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {

@@ -4,8 +4,8 @@ use takt_stats::low::{self, LowRow};
 use takt_stats::quantile::{self, Quantile};
 use takt_stats::recorder::Recorder;
 
-/// Confidence of all intervals.
-pub const CONFIDENCE: f64 = 0.95;
+pub use takt_stats::INTERVAL_CONFIDENCE as CONFIDENCE;
+
 /// Bins of a distribution per factor of ten.
 const BINS_PER_DECADE: f64 = 40.0;
 /// Points of a curve of shares, per factor of ten of the rank.

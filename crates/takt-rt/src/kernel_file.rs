@@ -33,7 +33,7 @@ pub enum KernelFileError {
         paths: Vec<String>,
     },
     /// It cannot be read or written.
-    #[error("{}: {source}. Fix: run as root", path.display())]
+    #[error("{}: {source}. Fix: {}", path.display(), way_out(source))]
     File {
         /// The file.
         path: PathBuf,
@@ -58,6 +58,20 @@ pub enum KernelFileError {
         /// Why not.
         source: io::Error,
     },
+}
+
+/// Root is refused where the kernel is locked down: debugfs can then not even be read.
+fn way_out(refused: &io::Error) -> &'static str {
+    // SAFETY: geteuid takes nothing and always succeeds.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    match refused.kind() {
+        io::ErrorKind::PermissionDenied if is_root => {
+            "this kernel refuses it to root: see /sys/kernel/security/lockdown (`integrity` and `confidentiality` close debugfs; \
+             Secure Boot sets them), or the container's rights"
+        }
+        io::ErrorKind::PermissionDenied => "run as root",
+        _ => "none is known; the value stays as it was",
+    }
 }
 
 /// A file with another value than its own. Dropping it puts the own one back.
@@ -173,6 +187,19 @@ mod tests {
         let error =
             Changed::set(Path::new("/proc/self/comm"), "a name of more than fifteen letters").unwrap_err();
         assert!(matches!(error, KernelFileError::ReadsBack { .. }), "{error}");
+    }
+
+    #[test]
+    fn root_is_not_sent_to_become_root() {
+        // SAFETY: geteuid takes nothing and always succeeds.
+        let is_root = unsafe { libc::geteuid() } == 0;
+        let refused = KernelFileError::File {
+            path: "/sys/kernel/debug/sched/nr_migrate".into(),
+            source: io::Error::from_raw_os_error(libc::EPERM),
+        };
+        let message = refused.to_string();
+        assert_eq!(message.contains("lockdown"), is_root, "{message}");
+        assert_eq!(message.contains("Fix: run as root"), !is_root, "{message}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Single files: JSON that is written whole or not at all, and hashes.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -30,7 +30,16 @@ pub fn sha256(path: &Path) -> Result<String, Error> {
         return Err(Error::io(path)(io::Error::new(io::ErrorKind::FileTooLarge, text)));
     }
     let mut hasher = Sha256::new();
-    io::copy(&mut file.take(length), &mut hasher).map_err(Error::io(path))?;
+    let mut reader = BufReader::with_capacity(1 << 18, file.take(length));
+    loop {
+        let part = reader.fill_buf().map_err(Error::io(path))?;
+        if part.is_empty() {
+            break;
+        }
+        hasher.update(part);
+        let read = part.len();
+        reader.consume(read);
+    }
     Ok(hex(&hasher.finalize()))
 }
 

@@ -30,6 +30,16 @@ mod summary;
 pub mod trend;
 mod verdict;
 
+/// Two-sided confidence of the intervals that reports show: of quantiles, tails and differences. A
+/// claim has its own ([`claim::CONFIDENCE`]).
+pub const INTERVAL_CONFIDENCE: f64 = 0.95;
+
+/// A confidence as texts have it: "95 %".
+pub fn percent(confidence: f64) -> String {
+    let text = format!("{:.4}", 100.0 * confidence);
+    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
 pub use bootstrap::{BootstrapError, Difference, Statistic};
 pub use claim::{Claim, ClaimError, Limit, MeasureClaim, VerdictConfig};
 pub use histogram::Histogram;

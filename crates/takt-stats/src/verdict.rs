@@ -2,18 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::INTERVAL_CONFIDENCE;
 use crate::binomial;
 use crate::claim::{CONFIDENCE, Claim, Limit};
 use crate::dependence;
 use crate::evt::{self, Estimate, Refusal, Tail};
+use crate::percent;
 
 mod longer;
 mod words;
 
 use longer::{MAX_MEASURED_S, measure_more};
 use words::{
-    burst_note, incomplete, interval, met, missed, number, percent, shown, stolen_note, time, too_few,
-    unfinished_note,
+    incomplete, met, missed, number, shown, stolen_note, tail_words, too_few, trials, unfinished_note,
 };
 
 /// The answer to "did everything meet its deadline, and was enough seen to say so".
@@ -132,7 +133,7 @@ impl Default for SeriesEvidence {
 
 impl SeriesEvidence {
     /// Takes from a series in time order (all of it, or the part that was kept) what it says of
-    /// dependence and tail. Returns the tail with 95 % intervals, or why none is reported; `None`
+    /// dependence and tail. Returns the tail with intervals of [`INTERVAL_CONFIDENCE`], or why none is reported; `None`
     /// where no rate is known.
     pub fn see(&mut self, values_ns: &[u64]) -> Option<Result<Tail, Refusal>> {
         let found = dependence::measure(values_ns, Some(self.deadline_ns));
@@ -141,7 +142,7 @@ impl SeriesEvidence {
         let reported = evt::analyse(values_ns, rate_hz, self.deadline_ns);
         let confidence = self.claim.confidence;
         let own = match &reported {
-            Ok(_) if (confidence - CONFIDENCE).abs() > 1e-9 => {
+            Ok(_) if (confidence - INTERVAL_CONFIDENCE).abs() > 1e-9 => {
                 evt::analyse_at(values_ns, rate_hz, self.deadline_ns, confidence).ok()
             }
             _ => None,
@@ -248,7 +249,7 @@ pub fn overall(parts: &[Part<'_>]) -> VerdictReport {
     };
     let mut report = VerdictReport::new(verdict, parts.iter().map(line).collect());
     if counted().next().is_none() {
-        report.reasons.push("nothing is left that the verdict could be about".to_owned());
+        report.reasons.push("no series is left to judge".to_owned());
     }
     if verdict == Verdict::Inconclusive {
         report.measure_more_samples = counted().filter_map(|report| report.measure_more_samples).max();
@@ -371,30 +372,17 @@ fn judge_unclaimed(e: &SeriesEvidence, counted: &Counted) -> VerdictReport {
             needed = needed.max(e.samples as f64 + (hours * 3600.0 * rate).ceil());
         }
         reasons.push(format!(
-            "none of {} {} missed, but the fitted tail gives a miss within an hour a probability of {}",
+            "none of {} {} missed, but {}",
             e.samples,
             e.unit,
-            interval(&tail, e.claim.confidence)
+            tail_words(&tail, e.claim.confidence)
         ));
     }
     reasons.extend(incomplete(e));
     let below = Some(upper).filter(|_| e.samples > 0);
     if reasons.is_empty() {
-        let mut reasons = vec![format!(
-            "all {} {} met the {} deadline; worst {}; {}{}",
-            e.samples,
-            e.unit,
-            time(e.deadline_ns),
-            time(e.worst_ns),
-            shown(upper, confidence),
-            burst_note(e, counted)
-        )];
-        if let Some(tail) = e.tail_per_hour {
-            reasons.push(format!(
-                "the fitted tail gives a miss within an hour of this load a probability of {}",
-                interval(&tail, e.claim.confidence)
-            ));
-        }
+        let mut reasons = vec![format!("{}; {}", met(e), shown(e, counted, upper, confidence))];
+        reasons.extend(e.tail_per_hour.map(|tail| tail_words(&tail, e.claim.confidence)));
         reasons.extend(stolen_note(e));
         return VerdictReport { misses_per_job_below: below, ..VerdictReport::new(Verdict::Pass, reasons) };
     }
@@ -424,16 +412,16 @@ impl Asked {
 fn judge_claim(e: &SeriesEvidence, counted: &Counted, limit: Limit) -> VerdictReport {
     let asked = match (limit, counted.rate_hz) {
         (Limit::MissesPerJob(p), _) => {
-            Asked { per_job: p, words: format!("{} per job", number(p)), hourly: None }
+            Asked { per_job: p, words: format!("{} misses per job", number(p)), hourly: None }
         }
         (Limit::MissesPerHour(h), Some(rate)) => Asked {
             per_job: (h / (rate * 3600.0)).min(1.0),
-            words: format!("{} an hour", number(h)),
+            words: format!("{} misses an hour", number(h)),
             hourly: Some(rate * 3600.0),
         },
         (Limit::MissesPerHour(h), None) => {
             let why = format!(
-                "at most {} misses an hour are claimed, but the rate of the {} is not known. Fix: claim misses_per_job",
+                "the claim is at most {} misses an hour, but the rate of the {} is unknown. Fix: claim misses_per_job",
                 number(h),
                 e.unit
             );
@@ -452,7 +440,7 @@ fn judge_claim(e: &SeriesEvidence, counted: &Counted, limit: Limit) -> VerdictRe
     };
     if lower > asked.per_job {
         let claim = format!(
-            "that refutes the claim of at most {} misses: at {percent} confidence they are more than {}",
+            "this refutes the claim of at most {}: the miss rate is above {} ({percent} confidence)",
             asked.words,
             asked.show(lower)
         );
@@ -477,18 +465,18 @@ fn judge_claim(e: &SeriesEvidence, counted: &Counted, limit: Limit) -> VerdictRe
         let how = match tail_per_job.filter(|_| !shown_by_count) {
             // A probability of 0 is the model's word for it, and nobody's evidence.
             Some(p) if p <= 0.0 => format!(
-                "at {percent} confidence the fitted tail ends before the deadline, if it goes on as seen; claimed are at most {}",
+                "if the fitted tail goes on as seen, it ends before the deadline ({percent} confidence); the claim is at most {}",
                 asked.words
             ),
             Some(p) => format!(
-                "at {percent} confidence fewer than {} misses by the fitted tail, if it goes on as seen; claimed are at most {}",
+                "miss rate below {} by the fitted tail, if it goes on as seen ({percent} confidence); the claim is at most {}",
                 asked.show(p),
                 asked.words
             ),
             None => format!(
-                "at {percent} confidence fewer than {} misses{}; claimed are at most {}",
+                "{}miss rate below {} ({percent} confidence); the claim is at most {}",
+                trials(e, counted),
                 asked.show(counted.upper(counting_confidence)),
-                burst_note(e, counted),
                 asked.words
             ),
         };
@@ -498,17 +486,17 @@ fn judge_claim(e: &SeriesEvidence, counted: &Counted, limit: Limit) -> VerdictRe
     let needed = if tail_is_low { by_count.min(least_for_tail) } else { by_count };
     let mut reasons = vec![first];
     if !(shown_by_count || shown_by_tail) {
-        let tail_words = match (tail_per_job, e.tail_per_hour) {
-            (Some(p), _) if p <= 0.0 => ", none by the fitted tail".to_owned(),
-            (Some(p), _) => format!(", {} by the fitted tail", asked.show(p)),
-            (None, Some(_)) if counted.missed == 0 => ", and the fitted tail excludes none".to_owned(),
+        let tail_bound = match (tail_per_job, e.tail_per_hour) {
+            (Some(p), _) if p <= 0.0 => "; the fitted tail ends before the deadline".to_owned(),
+            (Some(p), _) => format!("; below {} by the fitted tail", asked.show(p)),
+            (None, Some(_)) if counted.missed == 0 => "; the fitted tail gives no bound".to_owned(),
             _ => String::new(),
         };
         reasons.push(format!(
-            "that does not show the claim of at most {} misses: at {percent} confidence they are fewer than {}{}{tail_words}",
+            "this does not show the claim of at most {}: {}miss rate below {} ({percent} confidence){tail_bound}",
             asked.words,
-            asked.show(upper),
-            burst_note(e, counted)
+            trials(e, counted),
+            asked.show(upper)
         ));
     }
     reasons.extend(gaps);
@@ -520,7 +508,7 @@ fn judge_claim(e: &SeriesEvidence, counted: &Counted, limit: Limit) -> VerdictRe
 pub fn stolen_words(share: f64) -> Option<String> {
     (share >= STOLEN_NOTED).then(|| {
         format!(
-            "a hypervisor took {:.1} % of the CPU time: late values may be its doing, and another host's would differ",
+            "the hypervisor took {:.1} % of the CPU time, which may explain late values; another host may differ",
             100.0 * share
         )
     })

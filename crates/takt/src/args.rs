@@ -13,7 +13,6 @@ pub mod kernels;
 mod manage;
 mod needs;
 #[cfg(feature = "store")]
-mod query;
 mod run;
 #[cfg(all(test, feature = "cell", feature = "uav", feature = "daq", feature = "humanoid", feature = "ros"))]
 mod shown;
@@ -34,7 +33,6 @@ pub use self::campaign::{Campaign, CampaignCommon, CampaignResume, CampaignRun, 
 #[cfg(feature = "ros")]
 pub use self::manage::Manage;
 #[cfg(feature = "store")]
-pub use self::query::Query;
 pub use self::run::{Run, Shown};
 #[cfg(feature = "store")]
 pub use self::store::Store;
@@ -106,9 +104,6 @@ pub enum Command {
         #[command(subcommand)]
         what: Store,
     },
-    /// Ask SQL of the runs of a store; needs a takt that was built with the feature query
-    #[cfg(feature = "store")]
-    Query(Query),
     /// Judge new runs by those before: better, same, worse or cannot tell; for CI systems
     Gate(gate::Gate),
     /// Find since when a measure is worse: change points over kernels, versions or days

@@ -83,8 +83,6 @@ fn only_reads(command: &Command) -> bool {
         | Command::Report(_) => true,
         Command::Check { .. } => true,
         Command::Trace(trace) => trace.file.is_some(),
-        #[cfg(feature = "store")]
-        Command::Query(_) => true,
         _ => false,
     }
 }
@@ -113,8 +111,6 @@ fn command() -> ExitCode {
         Command::Compare(compare) => commands::compare::run(&compare),
         Command::History(history) => commands::history::run(&history),
         Command::Gate(gate) => commands::gate::run(&gate),
-        #[cfg(feature = "store")]
-        Command::Query(query) => commands::query::run(&query),
         #[cfg(feature = "store")]
         Command::Store { what } => commands::store::run(&what),
         Command::Export(export) => commands::export::run(&export),

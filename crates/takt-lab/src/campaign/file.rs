@@ -276,10 +276,8 @@ impl CampaignFile {
             return Err(self.change(only, format!("there are the factors {}", names.join(", "))));
         };
         let texts: Vec<String> = self.factors[index].values.iter().map(Level::text).collect();
-        let wanted: Vec<&str> = values.split(',').map(str::trim).collect();
-        if let Some(unknown) = wanted.iter().find(|w| !texts.iter().any(|t| t == *w)) {
-            return Err(self.change(only, format!("\"{unknown}\" is none of {}", texts.join(", "))));
-        }
+        let wanted = values_of(values, &texts)
+            .map_err(|unknown| self.change(only, format!("\"{unknown}\" is none of {}", texts.join(", "))))?;
         let factor = &mut self.factors[index];
         factor.values.retain(|level| wanted.contains(&level.text().as_str()));
         factor.run = Some(factor.values.iter().map(Level::text).collect());
@@ -420,6 +418,28 @@ impl CampaignFile {
     }
 }
 
+/// The values in a list with commas, which stand in names of values, too: the longest name that
+/// fits counts. The error is the first that is no name.
+fn values_of<'a>(list: &'a str, names: &[String]) -> Result<Vec<&'a str>, &'a str> {
+    let (mut rest, mut found) = (list, Vec::new());
+    loop {
+        rest = rest.trim_start();
+        let fits = |name: &&String| {
+            let after = rest.strip_prefix(name.as_str()).map(str::trim_start);
+            after.is_some_and(|after| after.is_empty() || after.starts_with(','))
+        };
+        let Some(name) = names.iter().filter(fits).max_by_key(|name| name.len()) else {
+            return Err(rest.split(',').next().unwrap_or(rest).trim());
+        };
+        let (value, after) = rest.split_at(name.len());
+        found.push(value);
+        match after.trim_start().strip_prefix(',') {
+            Some(more) => rest = more,
+            None => return Ok(found),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -447,6 +467,25 @@ values = [{ name = "other:0", set = { policy = "other:0", seconds = 30 } }, "fif
         // What is written into the campaign's folder is read again.
         let text = toml::to_string(&file).unwrap();
         assert_eq!(CampaignFile::parse(&text, "a").unwrap(), file);
+    }
+
+    #[test]
+    fn values_with_commas_in_their_names_can_be_chosen() {
+        let text = "name = 'a'\nrobot = 'cyclic'\n[[factor]]\nname = 'layout'\nvalues = [\n\
+                    { name = '1: four cores, 1 acquires, 0 saves' }, { name = '6: one core' }, { name = '6: one core, off' }]";
+        let chosen = |only: &str| {
+            let mut file = CampaignFile::parse(text, "a").unwrap();
+            file.keep_only(only).map(|()| file.factors[0].values.iter().map(Level::text).collect::<Vec<_>>())
+        };
+        let four = "1: four cores, 1 acquires, 0 saves";
+        assert_eq!(chosen(&format!("layout={four}")).unwrap(), [four]);
+        assert_eq!(chosen(&format!("layout=6: one core, {four}")).unwrap(), [four, "6: one core"]);
+        // The longer name counts, also where a shorter one fits.
+        assert_eq!(chosen("layout=6: one core, off").unwrap(), ["6: one core, off"]);
+        for (wrong, named) in [("6: one core, of", "\"of\""), ("6: one", "\"6: one\""), ("", "\"\"")] {
+            let error = chosen(&format!("layout={wrong}")).unwrap_err().to_string();
+            assert!(error.contains(named) && error.contains("6: one core, off"), "{wrong}: {error}");
+        }
     }
 
     #[test]

@@ -181,6 +181,7 @@ fn a_window_that_supplies_too_little_is_seen() {
 }
 
 #[test]
+#[ignore = "takes 10 s"]
 fn reservations_keep_the_bound_of_their_supply() {
     let lock = File::create(std::env::temp_dir().join("takt-enact-test.lock")).unwrap();
     // SAFETY: the descriptor is open.

@@ -140,6 +140,7 @@ fn every_layout_finds_who_nanodet_finds() {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn a_device_decodes_every_layout_as_the_cpu_does() {
     let folder = Folder::new("device-layouts");
     let kinds = ["v5seg", "yolox", "e2eseg", "rtdetr", "detr", "rtdetr-own"];

@@ -5,4 +5,3 @@
 mod made;
 
 mod outside;
-mod sql;

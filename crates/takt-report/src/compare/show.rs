@@ -1,5 +1,7 @@
 //! A comparison as a document: for the terminal, Markdown or HTML.
 
+use takt_stats::{INTERVAL_CONFIDENCE, percent};
+
 use super::{Change, Comparison, Pair};
 use crate::document::{Block, Document, Section};
 use crate::table::{Cell, Table};
@@ -88,7 +90,7 @@ fn changes(comparison: &Comparison, pairs: &[&Pair]) -> Table {
         "Figure".to_owned(),
         head("Before"),
         head("After"),
-        head("Difference [95 %]"),
+        head(&format!("Difference [{}]", percent(INTERVAL_CONFIDENCE))),
         "#Change (%)".to_owned(),
         "More than chance".to_owned(),
     ];

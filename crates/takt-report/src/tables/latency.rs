@@ -1,6 +1,8 @@
 //! Latencies per configuration: the quadrotor paper's Table 4, SentryRT-1's worst and average over
 //! repetitions, verdicts.
 
+use takt_stats::{INTERVAL_CONFIDENCE, percent};
+
 use super::{Context, interval, spread};
 use crate::digest::Digest;
 use crate::table::{Cell, Table};
@@ -123,11 +125,12 @@ pub fn latency(context: &Context<'_>) -> Table {
         row.push(Cell::text(labels(context, digest)));
         table.push(row);
     }
-    table.note(
-        "Quantiles: value [low, high], the low and high ends of the 95 % confidence interval from order statistics; – where \
+    table.note(format!(
+        "Quantiles: value [low, high], the low and high ends of the {} confidence interval from order statistics; – where \
          the sample is too short to give an end. They are values that were measured. Max is the greatest value measured: nothing \
          is filtered.",
-    );
+        percent(INTERVAL_CONFIDENCE)
+    ));
     table.note(
         "SD: sample standard deviation (n − 1). Stolen: share of the machine's processor time that a hypervisor took in \
          the measured window, greatest of the runs.",

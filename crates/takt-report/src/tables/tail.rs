@@ -1,6 +1,7 @@
 //! Extreme values: what the tail says about an hour, or why it says nothing.
 
 use takt_stats::evt::Estimate;
+use takt_stats::{INTERVAL_CONFIDENCE, percent};
 
 use super::Context;
 use crate::table::{Cell, Table};
@@ -53,10 +54,11 @@ pub fn extremes(context: &Context<'_>) -> Vec<Table> {
             ]),
         }
     }
-    estimates.note(
-        "Generalised Pareto distribution of the peaks over a threshold, with 95 % intervals; block maxima (generalised \
+    estimates.note(format!(
+        "Generalised Pareto distribution of the peaks over a threshold, with {} intervals; block maxima (generalised \
          extreme values) as a second opinion. The answer is about the load that was measured, not about a worse one.",
-    );
+        percent(INTERVAL_CONFIDENCE)
+    ));
     refusals.note(
         "An estimate is refused where the theory does not apply: a number would only look like knowledge.",
     );

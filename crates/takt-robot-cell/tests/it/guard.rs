@@ -57,6 +57,7 @@ fn rests(robot: &Simulator) -> bool {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn a_strict_run_does_not_start_without_the_watchdog_and_a_lenient_one_says_so() {
     let _alone = alone();
     let own = robot(SimProgram::Own);

@@ -242,6 +242,7 @@ fn killed(text: &str, dir: &Path, ticks: usize) -> u64 {
 }
 
 #[test]
+#[ignore = "takes 10 s"]
 fn a_killed_run_goes_on() {
     for saving in [true, false] {
         let root = tempfile::tempdir().unwrap();

@@ -25,14 +25,13 @@ mod side;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
+use crate::INTERVAL_CONFIDENCE;
 use crate::quantile;
 use crate::random::generator;
 use side::Side;
 
 /// Draws per interval.
 const DRAWS: usize = 2000;
-/// Confidence of all intervals here.
-const CONFIDENCE: f64 = 0.95;
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -133,7 +132,7 @@ pub fn difference(
     let mut within: Vec<f64> =
         (0..DRAWS).map(|_| sides[1].draw_blocks(&mut rng) - sides[0].draw_blocks(&mut rng)).collect();
     within.sort_unstable_by(f64::total_cmp);
-    let tail = (1.0 - CONFIDENCE) / 2.0;
+    let tail = (1.0 - INTERVAL_CONFIDENCE) / 2.0;
     let at = |q| quantile::of_sorted(&within, q);
     let (mut low, mut high) = (at(tail), at(1.0 - tail));
     if let Some(half) = between_runs(&sides, &mut rng) {
@@ -169,7 +168,17 @@ fn made(
 ) -> Difference {
     let difference = after - before;
     let percent = (before > 0.0).then(|| 100.0 * difference / before).filter(|p| p.is_finite());
-    Difference { statistic, before, after, difference, low, high, confidence: CONFIDENCE, percent, warnings }
+    Difference {
+        statistic,
+        before,
+        after,
+        difference,
+        low,
+        high,
+        confidence: INTERVAL_CONFIDENCE,
+        percent,
+        warnings,
+    }
 }
 
 fn maximum(before: &[&[f64]], after: &[&[f64]]) -> Difference {
@@ -206,7 +215,8 @@ fn between_runs(sides: &[Side; 2], rng: &mut crate::random::Pcg) -> Option<f64> 
         return Some(0.0);
     }
     let degrees = total * total / parts.iter().map(|(v, d)| v * v / d).sum::<f64>();
-    let t = StudentsT::new(0.0, 1.0, degrees.max(1.0)).ok()?.inverse_cdf(1.0 - (1.0 - CONFIDENCE) / 2.0);
+    let t =
+        StudentsT::new(0.0, 1.0, degrees.max(1.0)).ok()?.inverse_cdf(1.0 - (1.0 - INTERVAL_CONFIDENCE) / 2.0);
     Some(t * total.sqrt())
 }
 

@@ -148,7 +148,7 @@ pub struct Tail {
 
 /// Analyses the tail of a series in time order. Deterministic; takes under a second.
 pub fn analyse(series_ns: &[u64], rate_hz: f64, deadline_ns: u64) -> Result<Tail, Refusal> {
-    analyse_at(series_ns, rate_hz, deadline_ns, crate::claim::CONFIDENCE)
+    analyse_at(series_ns, rate_hz, deadline_ns, crate::INTERVAL_CONFIDENCE)
 }
 
 /// The same with intervals of another (two-sided) confidence.

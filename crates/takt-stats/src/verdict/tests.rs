@@ -1,4 +1,5 @@
 use super::longer::duration;
+use super::words::time;
 use super::*;
 use proptest::prelude::*;
 
@@ -74,7 +75,10 @@ fn a_pass_without_a_claim_shows_less_than_one_miss_in_100() {
     let second = judge_series(&of(1.0, 1000.0));
     assert_eq!(second.verdict, Verdict::Inconclusive);
     let sentence = second.sentence();
-    assert!(sentence.contains("shows less than one miss in 3,"), "{sentence}");
+    assert!(
+        sentence.contains("about 10 independent trials: miss rate below 1 in 3 (95 % confidence)"),
+        "{sentence}"
+    );
     assert!(
         sentence.ends_with("measure 30 s more (28808 activations without a miss): `--seconds 31`"),
         "{sentence}"
@@ -182,11 +186,13 @@ fn a_burst_is_one_trial() {
     let below = |report: &VerdictReport| report.misses_per_job_below.unwrap();
     assert!((below(&bursts) / below(&plain) - 25.0).abs() < 0.2, "{plain:?} {bursts:?}");
     assert!(
-        plain.sentence().contains("less than one miss in 3338 at 95 % confidence"),
+        plain.sentence().contains("; miss rate below 1 in 3338 (95 % confidence)"),
         "{}",
         plain.sentence()
     );
-    assert!(bursts.sentence().contains("one in") || bursts.sentence().contains("25 activations"));
+    let words =
+        "10000 activations count as about 400 independent trials: miss rate below 1 in 133 (95 % confidence)";
+    assert!(bursts.sentence().contains(words), "{}", bursts.sentence());
     // What hangs together by itself counts likewise, and so does a run of misses that was seen.
     for e in [SeriesEvidence { dispersion: 50.0, ..series() }, SeriesEvidence { longest_run: 50, ..series() }]
     {
@@ -261,11 +267,33 @@ fn a_tail_that_expects_a_miss_forbids_a_pass() {
     let likely = Some(Estimate { value: 0.75, low: 0.1, high: 1.0 });
     let report = judge_series(&SeriesEvidence { tail_per_hour: likely, ..series() });
     assert_eq!(report.verdict, Verdict::Inconclusive);
+    assert!(
+        report
+            .sentence()
+            .contains("by the fitted tail, the probability of a miss within an hour of this load is 0.75"),
+        "{}",
+        report.sentence()
+    );
+    // An interval from 0 to 1 is no prediction.
+    let open = Some(Estimate { value: 1.0, low: 2.96e-10, high: 1.0 });
+    let sentence = judge_series(&SeriesEvidence { tail_per_hour: open, ..series() }).sentence();
+    assert!(sentence.contains("cannot say whether a miss will occur within an hour"), "{sentence}");
     // p = 0.75 an hour is one miss in half an hour with probability 1/2.
     assert!((report.measure_more_s.unwrap() - 1800.0).abs() < 1.0);
     let rare = Some(Estimate { value: 1e-6, low: 0.0, high: 1e-4 });
     let report = judge_series(&SeriesEvidence { tail_per_hour: rare, ..series() });
     assert_eq!((report.verdict, report.reasons.len()), (Verdict::Pass, 2));
+}
+
+#[test]
+fn misses_that_never_completed_have_a_sentence() {
+    let of = |unfinished_late| judge_series(&SeriesEvidence { unfinished_late, ..series() }).sentence();
+    assert_eq!(
+        of(1),
+        "FAIL: 1 of 10001 activations missed the 4.000 ms deadline (worst completed 95.2 us); one miss never completed \
+         (skipped, dropped, unanswered, or still running at the end)"
+    );
+    assert!(of(2).contains("; 2 misses never completed ("), "{}", of(2));
 }
 
 #[test]

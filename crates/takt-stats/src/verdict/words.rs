@@ -2,6 +2,7 @@
 
 use super::{Counted, SeriesEvidence, stolen_words};
 use crate::evt::Estimate;
+use crate::percent;
 
 /// A number in the notation that reads best.
 pub(super) fn number(value: f64) -> String {
@@ -17,13 +18,23 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-pub(super) fn percent(confidence: f64) -> String {
-    let text = format!("{:.4}", 100.0 * confidence);
-    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+/// The probability of a miss within an hour, by the fitted tail. An interval from nearly 0 to
+/// nearly 1 holds no information, and says so.
+pub(super) fn tail_words(p: &Estimate, confidence: f64) -> String {
+    let (percent, low, high) = (percent(confidence), probability(p.low), probability(p.high));
+    if p.low < 0.05 && p.high > 0.95 {
+        return format!(
+            "the data cannot say whether a miss will occur within an hour (fitted tail, {percent} interval: {low} to {high})"
+        );
+    }
+    format!(
+        "by the fitted tail, the probability of a miss within an hour of this load is {} ({percent}: {low} to {high})",
+        probability(p.value)
+    )
 }
 
-pub(super) fn interval(p: &Estimate, confidence: f64) -> String {
-    format!("{:.2e} ({}: {:.2e} to {:.2e})", p.value, percent(confidence), p.low, p.high)
+fn probability(p: f64) -> String {
+    if p <= 0.0 { "0".to_owned() } else { number(p) }
 }
 
 /// A time in the unit that reads best.
@@ -36,13 +47,8 @@ pub(super) fn time(ns: u64) -> String {
 }
 
 pub(super) fn met(e: &SeriesEvidence) -> String {
-    format!(
-        "all {} {} met the {} deadline; worst {}",
-        e.samples,
-        e.unit,
-        time(e.deadline_ns),
-        time(e.worst_ns)
-    )
+    let (deadline, worst) = (time(e.deadline_ns), time(e.worst_ns));
+    format!("all {} {} met the {deadline} deadline (worst {worst})", e.samples, e.unit)
 }
 
 pub(super) fn missed(e: &SeriesEvidence, counted: &Counted) -> String {
@@ -51,69 +57,72 @@ pub(super) fn missed(e: &SeriesEvidence, counted: &Counted) -> String {
         run => format!(", up to {run} in a row"),
     };
     format!(
-        "{} of {} {} missed the {} deadline{in_a_row}; worst {}{}",
+        "{} of {} {} missed the {} deadline{in_a_row} (worst {}{})",
         counted.missed,
         counted.due,
         e.unit,
         time(e.deadline_ns),
-        if e.unfinished_late > 0 { "of the others " } else { "" },
+        if e.unfinished_late > 0 { "completed " } else { "" },
         time(e.worst_ns)
     )
 }
 
 pub(super) fn unfinished_note(e: &SeriesEvidence) -> Option<String> {
-    (e.unfinished_late > 0).then(|| {
-        format!(
-            "{} of them were skipped, dropped or unanswered, or not over when the run ended",
-            e.unfinished_late
-        )
-    })
+    let misses = match e.unfinished_late {
+        0 => return None,
+        1 => "one miss".to_owned(),
+        many => format!("{many} misses"),
+    };
+    Some(format!("{misses} never completed (skipped, dropped, unanswered, or still running at the end)"))
 }
 
 /// What keeps any evidence from a PASS.
 pub(super) fn incomplete(e: &SeriesEvidence) -> impl Iterator<Item = String> + use<> {
-    let lost = (e.records_lost > 0)
-        .then(|| format!("{} records were lost, so that a miss may be among them", e.records_lost));
-    let refused = (e.not_granted > 0)
-        .then(|| format!("{} settings that were asked for were not granted by the kernel", e.not_granted));
+    let lost = match e.records_lost {
+        0 => None,
+        1 => Some("one record was lost, which may hide a miss".to_owned()),
+        many => Some(format!("{many} records were lost, which may hide misses")),
+    };
+    let refused = match e.not_granted {
+        0 => None,
+        1 => Some("one requested setting was not granted".to_owned()),
+        many => Some(format!("{many} requested settings were not granted")),
+    };
     lost.into_iter().chain(refused)
 }
 
-/// What was shown, without a claim.
-pub(super) fn shown(upper: f64, confidence: f64) -> String {
-    let percent = percent(confidence);
+/// The bound on the miss rate that the count gives.
+pub(super) fn shown(e: &SeriesEvidence, counted: &Counted, upper: f64, confidence: f64) -> String {
+    let (percent, trials) = (percent(confidence), trials(e, counted));
     if upper >= 0.5 {
-        return format!("too few to say at {percent} confidence how rarely one misses");
+        return format!("{trials}too few to bound the miss rate ({percent} confidence)");
     }
-    format!("less than one miss in {} at {percent} confidence", (1.0 / upper).floor() as u64)
+    format!("{trials}miss rate below 1 in {} ({percent} confidence)", (1.0 / upper).floor() as u64)
 }
 
-/// What was shown, and that it is less than a PASS needs where nothing is claimed.
+/// The bound is weaker than a PASS needs where nothing is claimed.
 pub(super) fn too_few(e: &SeriesEvidence, counted: &Counted, upper: f64, confidence: f64) -> String {
     if e.samples == 0 {
         return format!("no {} were measured", e.unit);
     }
-    let shown = if upper >= 0.5 {
-        "nothing of how rarely one misses".to_owned()
-    } else {
-        format!("less than one miss in {}", (1.0 / upper).floor() as u64)
-    };
     format!(
-        "{}, but at {} confidence that shows {shown}{}; a PASS without a claim shows less than one in 100",
+        "{}, but {}; without a claim, a PASS needs a miss rate below 1 in 100",
         met(e),
-        percent(confidence),
-        burst_note(e, counted)
+        shown(e, counted, upper, confidence)
     )
 }
 
-/// Says so where jobs are no trials each.
-pub(super) fn burst_note(e: &SeriesEvidence, counted: &Counted) -> String {
+/// How many independent trials the jobs count as, before a bound on their miss rate; empty where
+/// each is one.
+pub(super) fn trials(e: &SeriesEvidence, counted: &Counted) -> String {
     if counted.burst < 1.5 {
         return String::new();
     }
-    let jobs = counted.burst.ceil() as u64;
-    let span = counted.rate_hz.map(|rate| format!(" of {}", time((counted.burst / rate * 1e9) as u64)));
-    format!(", where a burst{} may take {jobs} {}", span.unwrap_or_default(), e.unit)
+    let (due, unit) = (counted.due, &e.unit);
+    match (due as f64 / counted.burst).round() as u64 {
+        0 | 1 => format!("{due} {unit} count as one independent trial: "),
+        trials => format!("{due} {unit} count as about {trials} independent trials: "),
+    }
 }
 
 pub(super) fn stolen_note(e: &SeriesEvidence) -> Option<String> {

@@ -47,12 +47,6 @@ Takes from minutes to hours, and the shipped daq-long months: --dry-run says how
 --virtual needs QEMU. Factors that change policies, CPUs or tunings need root. --on slurm needs Slurm's commands and a --runs folder \
 that all nodes see; there, a factor kernel or label.NAME asks for nodes with the feature of its value's name, and boot.NAME for NAME=VALUE.";
 
-/// `takt query`
-pub const QUERY: &str = "\
-Tables: runs (a row a run: the index), measures (a row a measure of a run: its figures), samples (a row a sample: time_ns, value_ns); \
-measures and samples have the columns of runs, too. SHOW COLUMNS FROM runs reports them. Nothing can be written. Needs a takt that was \
-built with the feature query.";
-
 /// `takt gate`
 pub const GATE: &str = "\
 The unit is the run, and many short runs report more than few long ones: 20 before and 10 new ones of some seconds each are a beginning on a \

@@ -1,8 +1,6 @@
 //! What was asked of the kernel and not granted, in one line: a cell without rights has some twenty
 //! of them, with one way out.
 
-use std::collections::BTreeMap;
-
 /// Names that are written out.
 const NAMED: usize = 4;
 
@@ -12,39 +10,44 @@ pub fn not_granted(refused: &[String]) -> Option<String> {
     if others.is_empty() {
         return Some(format!("NOT GRANTED {first}"));
     }
-    let mut names: Vec<&str> = refused.iter().map(|refused| name(refused)).collect();
-    names.dedup();
-    let more = names.len().saturating_sub(NAMED);
-    names.truncate(NAMED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let names = names(refused.iter().map(String::as_str));
     let fixes = fixes(refused);
     let words: Vec<String> = match &fixes[..] {
         [] => Vec::new(),
         [(fix, _)] => vec![format!(" Fix: {fix}.")],
-        several => several.iter().map(|(fix, count)| format!(" Fix of {count}: {fix}.")).collect(),
+        several => several.iter().map(|(fix, for_names)| format!(" Fix for {for_names}: {fix}.")).collect(),
     };
     Some(format!(
-        "NOT GRANTED {} settings: {}{more}.{} Why, each: not_granted in run.json",
+        "NOT GRANTED {} settings: {names}.{} The reason for each is in run.json (not_granted)",
         refused.len(),
-        names.join(", "),
         words.concat()
     ))
 }
 
-/// What it is about: `perception-0` of `perception-0: policy: asked …`.
-fn name(refused: &str) -> &str {
-    refused.split_once(": ").map_or(refused, |(name, _)| name)
+/// What they are about: `perception-0` of `perception-0: policy: asked …`.
+fn names<'a>(refused: impl Iterator<Item = &'a str>) -> String {
+    let mut names: Vec<&str> =
+        refused.map(|refused| refused.split_once(": ").map_or(refused, |(name, _)| name)).collect();
+    names.dedup();
+    let more = names.len().saturating_sub(NAMED);
+    names.truncate(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", names.join(", "))
 }
 
-/// The ways out, that of most settings first.
-fn fixes(refused: &[String]) -> Vec<(&str, usize)> {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for fix in refused.iter().filter_map(|refused| refused.split_once("Fix: ")) {
-        *counts.entry(fix.1.trim_end_matches('.')).or_default() += 1;
+/// The ways out with the names of their settings, that of most settings first.
+fn fixes(refused: &[String]) -> Vec<(&str, String)> {
+    let mut fixes: Vec<(&str, Vec<&str>)> = Vec::new();
+    for setting in refused {
+        let Some((_, fix)) = setting.split_once("Fix: ") else { continue };
+        let fix = fix.trim_end_matches('.');
+        match fixes.iter_mut().find(|(known, _)| *known == fix) {
+            Some((_, settings)) => settings.push(setting),
+            None => fixes.push((fix, vec![setting])),
+        }
     }
-    let mut fixes: Vec<_> = counts.into_iter().collect();
-    fixes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    fixes
+    fixes.sort_by_key(|(_, settings)| std::cmp::Reverse(settings.len()));
+    fixes.into_iter().map(|(fix, settings)| (fix, names(settings.into_iter()))).collect()
 }
 
 #[cfg(test)]
@@ -62,7 +65,7 @@ mod tests {
             not_granted(&all).as_deref(),
             Some(
                 "NOT GRANTED 16 settings: perception-0, perception-1, perception-2, perception-3 and 12 more. Fix: run as root. \
-                 Why, each: not_granted in run.json"
+                 The reason for each is in run.json (not_granted)"
             )
         );
     }
@@ -72,7 +75,7 @@ mod tests {
         let all = ["a: x. Fix: f", "b: y. Fix: g", "c: z. Fix: g", "nothing that is known", ""];
         let line = not_granted(&all.map(str::to_owned)).unwrap();
         assert!(line.contains("5 settings: a, b, c, nothing that is known and 1 more."), "{line}");
-        assert!(line.contains(" Fix of 2: g. Fix of 1: f. "), "{line}");
+        assert!(line.contains(" Fix for b, c: g. Fix for a: f. "), "{line}");
         assert_eq!(line.lines().count(), 1);
     }
 }

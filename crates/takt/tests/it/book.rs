@@ -369,3 +369,46 @@ fn errors_keep_their_kind_across_crates() {
     }
     assert!(wrong.is_empty(), "an enum that a caller can match on, please:\n{}", wrong.join("\n"));
 }
+
+/// Whether a source has an example in its documentation that rustdoc would run.
+fn has_an_example(text: &str) -> bool {
+    let mut is_open = false;
+    for line in text.lines() {
+        let line = line.trim_start();
+        let Some(line) = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")) else {
+            is_open = false;
+            continue;
+        };
+        let Some(language) = line.trim().strip_prefix("```") else { continue };
+        let runs = ["", "rust", "no_run", "should_panic", "compile_fail"].contains(&language);
+        if !is_open && runs {
+            return true;
+        }
+        is_open = !is_open;
+    }
+    false
+}
+
+#[test]
+fn no_example_is_in_a_crate_whose_examples_are_not_run() {
+    let (mut wrong, mut without) = (Vec::new(), 0);
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        let path = entry.unwrap().path();
+        // rustdoc takes seconds for each crate, also where it finds nothing.
+        if !fs::read_to_string(path.join("Cargo.toml")).unwrap().contains("\ndoctest = false") {
+            continue;
+        }
+        without += 1;
+        for file in sources::files_of(&path.join("src")) {
+            if has_an_example(&fs::read_to_string(&file).unwrap()) {
+                wrong.push(file);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "remove `doctest = false` from the manifests of {wrong:?}");
+    assert!(
+        without > 0
+            && has_an_example("/// ```\n/// f();\n/// ```")
+            && !has_an_example("/// ```text\n/// a\n/// ```")
+    );
+}

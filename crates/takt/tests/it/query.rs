@@ -60,30 +60,6 @@ fn a_store_is_asked_by_columns_and_conditions() {
 }
 
 #[test]
-fn sql_is_answered_where_it_was_built_in() {
-    let root = tempfile::tempdir().unwrap();
-    let (_, store) = fleet(root.path(), 24);
-    let query = |sql: &str, more: &[&str]| run(["query", sql]).arg(&store).args(more).output().unwrap();
-    let none = run(["query", "SELECT"]).arg(root.path().join("none")).output().unwrap();
-    has(&refusal(&none), &["none", "no such folder"]);
-    let sql = "SELECT policy, count(*) AS samples, max(value_ns) AS worst FROM samples GROUP BY policy ORDER BY policy";
-    let output = query(sql, &["--json"]);
-    if cfg!(not(feature = "query")) {
-        has(&refusal(&output), &["built without SQL", "--features query", "index/*.parquet"]);
-        return;
-    }
-    let json = message(&output);
-    assert_eq!(
-        (&json["rows"][0]["policy"], &json["rows"][1]["samples"]),
-        (&"fifo:80".into(), &2400.into()),
-        "{json:#}"
-    );
-    hold("query", &shape("--json", &json));
-    has(&stdout(&query("SELECT count(*) AS runs FROM runs", &[])), &["runs", "24"]);
-    has(&refusal(&query("DROP TABLE runs", &[])), &["DROP TABLE runs is no question"]);
-}
-
-#[test]
 fn gate_and_history_say_of_a_store_what_they_say_of_its_runs() {
     let root = tempfile::tempdir().unwrap();
     let made = |number: u64, kernel, median_us| Made {

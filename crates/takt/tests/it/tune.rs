@@ -399,7 +399,9 @@ fn what_can_be_tried_is_listed_and_why_not() {
     }
     assert!(knobs.iter().any(|knob| knob["placebo"] == true), "{report}");
     assert!(knobs.iter().any(|knob| knob["name"] == "timer slack: 1 ns" && knob["stage"] != "unavailable"));
-    assert!(!report["proposed"].as_array().unwrap().is_empty() || !report["notes"].is_null());
+    // Where nothing is proposed, a note has the reason.
+    let of = |key: &str| report[key].as_array().unwrap().len();
+    assert!(of("proposed") + of("notes") > 0, "{report:#}");
 }
 
 #[test]
