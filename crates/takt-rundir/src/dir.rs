@@ -3,7 +3,7 @@
 //! | file | content | written |
 //! |---|---|---|
 //! | `run.json` | what was asked and granted, machine, census | at the start, again at the end |
-//! | `samples/*.csv` | raw samples, one line each, units in the column names | while running, flushed every second |
+//! | `samples/*.csv` | raw samples, one line each, units in the column names | while running, flushed twice a second |
 //! | `samples/*.parquet` | the same, sealed; the CSV is gone then | at the end |
 //! | `summary.json` | figures computed from the samples | at the end |
 //! | `checkpoint.json` | what a killed run goes on from | while running; gone with the seal |

@@ -129,33 +129,42 @@ fn the_page_of_results_is_what_the_command_makes() {
     );
 }
 
-/// The crate that every other may use without saying so in its row.
+/// The crate that every other may use without saying so in its entry.
 const EVERYBODYS: &str = "takt-files";
 
-/// Rows of ARCHITECTURE.md's table, in its order: a crate, and those that it may use; `None` where
+/// Entries of ARCHITECTURE.md's map, in its order: a crate, and those that it may use; `None` where
 /// these are all above.
-fn table() -> Vec<(String, Option<BTreeSet<String>>)> {
+fn map() -> Vec<(String, Option<BTreeSet<String>>)> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    let lines = text.lines().skip_while(|line| *line != "| crate | holds | may use |").skip(2);
-    let row = |line: &str| {
-        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-        let &[name, _, uses] = cells.as_slice() else { panic!("no row of three cells: {line}") };
-        // What a crate is used for stands in parentheses.
-        let mut depth = 0;
-        let kept = uses.chars().filter(|c| {
-            depth += i32::from(*c == '(');
-            let outside = depth == 0;
-            depth -= i32::from(*c == ')');
-            outside
-        });
-        let named = match kept.collect::<String>().trim() {
-            "all above" => None,
-            "nothing of ours" => Some(BTreeSet::new()),
-            names => Some(names.split(',').map(|name| format!("takt-{}", name.trim())).collect()),
-        };
-        (name.trim_matches('`').to_owned(), named)
+    let after = text.split_once("\n## Code map\n").expect("ARCHITECTURE.md has a code map").1;
+    let section = after.split("\n## ").next().unwrap();
+    // An entry goes on in lines that are indented.
+    let entries = section.split("\n- ").skip(1).map(|entry| {
+        let lines = entry.lines().enumerate();
+        let own = lines.take_while(|(number, line)| *number == 0 || line.starts_with("  "));
+        own.map(|(_, line)| line.trim()).collect::<Vec<_>>().join(" ")
+    });
+    entries.map(|entry| parsed(&entry)).collect()
+}
+
+/// What an entry of the map says: "`NAME`: what it is for. Main files. Uses these."
+fn parsed(entry: &str) -> (String, Option<BTreeSet<String>>) {
+    let name = entry.split('`').nth(1).unwrap_or_else(|| panic!("no name: {entry}"));
+    let (_, uses) = entry.rsplit_once("Uses ").unwrap_or_else(|| panic!("no \"Uses \": {entry}"));
+    // What a crate is used for stands in parentheses.
+    let mut depth = 0;
+    let kept = uses.trim_end_matches('.').chars().filter(|c| {
+        depth += i32::from(*c == '(');
+        let outside = depth == 0;
+        depth -= i32::from(*c == ')');
+        outside
+    });
+    let named = match kept.collect::<String>().trim() {
+        "all above" => None,
+        "nothing of ours" => Some(BTreeSet::new()),
+        names => Some(names.split(',').map(|name| format!("takt-{}", name.trim())).collect()),
     };
-    lines.take_while(|line| line.starts_with('|')).map(row).collect()
+    (name.to_owned(), named)
 }
 
 /// The crates of this workspace with those that each uses: of all its tables of dependencies, also
@@ -185,35 +194,35 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
 }
 
 #[test]
-fn the_table_of_crates_is_what_the_manifests_say() {
-    let (rows, real) = (table(), dependencies());
+fn the_map_of_crates_is_what_the_manifests_say() {
+    let (rows, real) = (map(), dependencies());
     let names: Vec<&str> = rows.iter().map(|(name, _)| name.as_str()).collect();
     let mut wrong = Vec::new();
     for name in real.keys().filter(|name| !names.contains(&name.as_str())) {
-        wrong.push(format!("{name} has no row"));
+        wrong.push(format!("{name} has no entry"));
     }
     for (place, (name, may)) in rows.iter().enumerate() {
         let above = &names[..place];
         let Some(uses) = real.get(name).filter(|_| !above.contains(&name.as_str())) else {
-            wrong.push(format!("{name} is no crate, or has two rows"));
+            wrong.push(format!("{name} is no crate, or has two entries"));
             continue;
         };
         for used in uses.iter().filter(|used| !above.contains(&used.as_str())) {
-            wrong.push(format!("{name} uses {used}, whose row is not above its own"));
+            wrong.push(format!("{name} uses {used}, whose entry is not above its own"));
         }
         let Some(may) = may else { continue };
         let free = |used: &str| used == EVERYBODYS && !may.is_empty();
         for used in uses.iter().filter(|used| !may.contains(*used) && !free(used)) {
-            wrong.push(format!("{name} uses {used}, which its row does not name"));
+            wrong.push(format!("{name} uses {used}, which its entry does not name"));
         }
         for named in may.difference(uses) {
-            wrong.push(format!("{name} does not use {named}, which its row names"));
+            wrong.push(format!("{name} does not use {named}, which its entry names"));
         }
     }
-    assert!(wrong.is_empty(), "the table of crates in ARCHITECTURE.md:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "the code map of ARCHITECTURE.md:\n{}", wrong.join("\n"));
 }
 
-/// Dependencies that ARCHITECTURE.md's invariants forbid, whatever its table says: of the crates on
+/// Dependencies that ARCHITECTURE.md's invariants forbid, whatever its map says: of the crates on
 /// the left (a name, or the beginning of names) upon those on the right.
 const FORBIDDEN: [(&str, &[&str]); 24] = [
     ("takt-files", &["takt-"]),

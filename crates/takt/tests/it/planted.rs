@@ -1,5 +1,5 @@
-//! The table of opens in ARCHITECTURE.md, row by row: whatever another user can plant at such a
-//! name, or do to such a file while it is read, neither holds the program up, nor ends it, nor
+//! The table of opens in docs/hostile-files.md, row by row: whatever another user can plant at such
+//! a name, or do to such a file while it is read, neither holds the program up, nor ends it, nor
 //! takes the machine's memory.
 
 #![allow(clippy::unwrap_used)]
@@ -283,7 +283,7 @@ fn nothing_that_is_planted_holds_up_ends_or_fills_whoever_reads_it() {
 
 #[test]
 fn every_row_of_the_table_of_opens_is_tested() {
-    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let text = fs::read_to_string(root().join("docs/hostile-files.md")).unwrap();
     let begin = text.find("| what | who can plant or change it |").unwrap();
     let table = text[begin..].lines().skip(2).map(str::trim).take_while(|line| line.starts_with('|'));
     let rows: Vec<&str> = table.map(|line| line.trim_start_matches('|').trim()).collect();

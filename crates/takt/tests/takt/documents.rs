@@ -1,4 +1,4 @@
-//! README, what stands beside it, and the chapters of the book.
+//! README, the documents next to it, the chapters of the book, and the decisions.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,14 +9,27 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// README, what stands beside it, and the chapters of the book.
+/// Documents that stand alone.
+const ALONE: [&str; 6] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/hostile-files.md",
+    "docs/run-directory.md",
+];
+
+/// Folders of documents: the chapters of the book, and the decisions.
+const FOLDERS: [&str; 2] = ["docs/src", "docs/decisions"];
+
+/// README, the documents next to it, the chapters of the book, and the decisions.
 pub fn documents() -> BTreeMap<PathBuf, String> {
     let root = root();
-    let beside =
-        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root.join(name));
-    let chapters = fs::read_dir(root.join("docs/src")).unwrap().map(|entry| entry.unwrap().path());
-    let chapters = chapters.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    beside.into_iter().chain(chapters).map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+    let alone = ALONE.iter().map(|name| root.join(name));
+    let pages = FOLDERS.iter().flat_map(|folder| fs::read_dir(root.join(folder)).unwrap());
+    let pages = pages.map(|entry| entry.unwrap().path());
+    let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    alone.chain(pages).map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
 /// The text without its blocks of code, and the lines of its blocks marked `sh`.
