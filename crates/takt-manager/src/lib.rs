@@ -6,6 +6,10 @@
 //! [`partition`] and [`degrade`] choose; [`manager`] keeps a plan from one snapshot to the next;
 //! [`plan`] is what it hands on: [`enact`] makes it so through [`system`], and [`restore`] undoes
 //! it, whatever ends the manager.
+//!
+//! [`live`] alone says "guaranteed", and only while every assumption is observed to hold. The pages
+//! of `docs/decisions` about ROS 2 and the manager have the reasons: start-up, suspension,
+//! enactment, delivery, jitter, shared cores.
 
 pub mod analysis;
 pub mod budget;
