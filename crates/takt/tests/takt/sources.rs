@@ -13,14 +13,20 @@ pub struct Source {
 /// The sources of a crate below its `src`; those of tests alone are left out.
 pub fn sources(name: &str) -> Vec<Source> {
     let crates = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let mut files = Vec::new();
-    find(&crates.join(name).join("src"), &mut files);
+    let files = files_of(&crates.join(name).join("src"));
     assert!(!files.is_empty(), "{name}");
     let source = |path: PathBuf| Source {
         name: path.strip_prefix(crates).unwrap().display().to_string(),
         lines: code(&std::fs::read_to_string(&path).unwrap()),
     };
     files.into_iter().map(source).collect()
+}
+
+/// The files of Rust below a folder; those of tests alone are left out.
+pub fn files_of(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    find(folder, &mut found);
+    found
 }
 
 fn find(folder: &Path, found: &mut Vec<PathBuf>) {
