@@ -133,8 +133,8 @@ impl Default for SeriesEvidence {
 
 impl SeriesEvidence {
     /// Takes from a series in time order (all of it, or the part that was kept) what it says of
-    /// dependence and tail. Returns the tail with intervals of [`INTERVAL_CONFIDENCE`], or why none is reported; `None`
-    /// where no rate is known.
+    /// dependence and tail. Returns the tail with intervals of [`INTERVAL_CONFIDENCE`], or why none
+    /// is reported; `None` where no rate is known.
     pub fn see(&mut self, values_ns: &[u64]) -> Option<Result<Tail, Refusal>> {
         let found = dependence::measure(values_ns, Some(self.deadline_ns));
         (self.dispersion, self.dispersion_to_come) = (found.index, found.to_come);
