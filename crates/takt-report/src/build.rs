@@ -6,6 +6,7 @@ use takt_stats::Verdict;
 use crate::collect::{Collection, Group, Run, Seal};
 use crate::digest::{Digest, digests};
 use crate::document::{Block, Document, Section};
+use crate::figure::Figure;
 use crate::paper;
 use crate::pictures;
 use crate::supplement::{Context, Shapes, Supplements};
@@ -14,6 +15,7 @@ use crate::tables::{self, spread};
 use crate::words::{Unit, clean, count, time};
 
 mod kernel;
+mod next;
 
 /// Share of processor time taken by a hypervisor from which a reader is warned: at 0.1 % one job in
 /// a thousand may have waited for somebody else's machine, which is what a worst value is made of.
@@ -44,7 +46,9 @@ pub fn build(collection: &Collection, supplements: &Supplements) -> Document {
             paper::section::section(paper, collection, &own)
         })
         .collect();
-    sections.push(introduction(collection, &contexts));
+    let lead = lead(&contexts, papers.is_empty());
+    let kernel = kernel::kernel(collection);
+    sections.push(introduction(collection, &contexts, lead.clone(), kernel.is_some()));
     sections.extend(kernel::virtual_time(collection));
     let mut robots: Vec<&str> = Vec::new();
     for (number, context) in contexts.iter().enumerate() {
@@ -53,7 +57,9 @@ pub fn build(collection: &Collection, supplements: &Supplements) -> Document {
         robots.push(&context.group.robot);
         // What a paper's section has shown in its shape is not shown again.
         let in_paper = papers.iter().any(|(robot, _)| *robot == context.group.robot);
-        sections.push(measure(context, number + 1, main, in_paper));
+        let mut section = measure(context, number + 1, main, in_paper, lead.as_ref());
+        section.is_folded = !main;
+        sections.push(section);
     }
     let added = || supplements.within(collection);
     for (robot, supplement) in added() {
@@ -69,11 +75,11 @@ pub fn build(collection: &Collection, supplements: &Supplements) -> Document {
     let figures = tables::figures_by_phase(collection).into_iter().chain(tables::figures(collection));
     let figures: Vec<Block> = figures.map(Block::Table).collect();
     if !figures.is_empty() {
-        sections.push(section("figures-of-the-robot", "Figures of the robot", figures));
+        sections.push(section("figures-of-the-robot", "Figures of the robot", figures).folded());
     }
-    sections.extend(kernel::kernel(collection));
-    sections.push(conditions(collection));
-    sections.push(provenance(collection));
+    sections.extend(kernel);
+    sections.push(conditions(collection).folded());
+    sections.push(provenance(collection).folded());
     Document { title: title(collection), sections, papers: papers.len() }
 }
 
@@ -111,10 +117,25 @@ fn title(collection: &Collection) -> String {
     clean(&format!("Takt report: {words}"))
 }
 
-/// What was run, what came out, and what a reader must not overlook; in that order, short.
-fn introduction(collection: &Collection, contexts: &[Context<'_>]) -> Section {
-    let mut section = section("introduction", "What was measured, and the verdict", Vec::new());
-    section.add(Block::Paragraph(what_was_run(collection, contexts)));
+/// The figure of the first screen: the distribution of the measure that is judged first, with its
+/// deadline and its greatest value. A paper's section shows its own figures first.
+fn lead(contexts: &[Context<'_>], no_paper: bool) -> Option<Figure> {
+    let judged = |context: &Context<'_>| context.digests.iter().any(|digest| digest.verdict.is_some());
+    let number = contexts.iter().position(judged).unwrap_or(0);
+    let context = contexts.get(number).filter(|_| no_paper)?;
+    pictures::distributions(context, &format!("m{}", number + 1)).into_iter().next()
+}
+
+/// The first screen: verdict, one figure, what to do next, and what a reader must not overlook. What
+/// was run and the tables of verdicts follow.
+fn introduction(
+    collection: &Collection,
+    contexts: &[Context<'_>],
+    lead: Option<Figure>,
+    is_traced: bool,
+) -> Section {
+    let mut section = section("introduction", "The verdict", Vec::new());
+    let mut tables = Vec::new();
     let mut robots: Vec<&str> = Vec::new();
     for context in contexts {
         if robots.contains(&context.group.robot.as_str()) {
@@ -126,10 +147,18 @@ fn introduction(collection: &Collection, contexts: &[Context<'_>]) -> Section {
             // A paper's leading measure need not be the one that has a deadline.
             let own = contexts.iter().filter(|other| other.group.robot == context.group.robot);
             let mut with_verdict = own.filter(|other| other.digests.iter().any(|d| d.verdict.is_some()));
-            answer(with_verdict.next().unwrap_or(context), &mut section);
+            tables.extend(answer(with_verdict.next().unwrap_or(context), &mut section));
         } else {
-            answer_all(&judged, &mut section);
+            tables.extend(answer_all(&judged, &mut section));
         }
+    }
+    if let Some(figure) = lead {
+        section.add(Block::Figure(Box::new(figure)));
+    }
+    let steps = next::steps(collection, contexts, is_traced);
+    if !steps.is_empty() {
+        section.add(Block::Heading("What to do next".to_owned()));
+        section.add(Block::List(steps));
     }
     let scaled = paper::section::scaled(collection);
     if !scaled.is_empty() {
@@ -139,6 +168,8 @@ fn introduction(collection: &Collection, contexts: &[Context<'_>]) -> Section {
     if !warnings.is_empty() {
         section.add(Block::Warning(warnings));
     }
+    section.add(Block::Paragraph(what_was_run(collection, contexts)));
+    tables.into_iter().for_each(|table| section.add(Block::Table(table)));
     section
 }
 
@@ -189,8 +220,8 @@ fn what_was_run(collection: &Collection, contexts: &[Context<'_>]) -> String {
     text
 }
 
-/// The verdict about the main measure of a robot.
-fn answer(context: &Context<'_>, section: &mut Section) {
+/// The verdict about the main measure of a robot. Returns the tables behind it.
+fn answer(context: &Context<'_>, section: &mut Section) -> Vec<Table> {
     let judged = || context.digests.iter().filter_map(|d| Some((d, d.verdict.as_ref()?)));
     let with = |verdict: Verdict| judged().filter(|(_, v)| v.verdict == verdict).count();
     match &context.digests {
@@ -248,16 +279,16 @@ fn answer(context: &Context<'_>, section: &mut Section) {
             }
         }
     }
-    section.add(Block::Table(tables::verdicts(context)));
+    vec![tables::verdicts(context)]
 }
 
-/// The verdict about all measures of a robot that has several to keep.
-fn answer_all(judged: &[&Context<'_>], section: &mut Section) {
+/// The verdict about all measures of a robot that has several to keep. Returns the tables behind it.
+fn answer_all(judged: &[&Context<'_>], section: &mut Section) -> Vec<Table> {
     let overalls = tables::judged::overalls(judged);
     match &overalls[..] {
         [] => {
             section.add(Block::Paragraph("No deadline is set, so that there is no verdict.".to_owned()));
-            return;
+            return Vec::new();
         }
         [(configuration, report)] => {
             let words = tables::judged::what_came(judged, *configuration, report);
@@ -283,8 +314,7 @@ fn answer_all(judged: &[&Context<'_>], section: &mut Section) {
             }
         }
     }
-    section.add(Block::Table(tables::judged::verdicts(judged, &overalls)));
-    section.add(Block::Table(tables::judged::misses(judged)));
+    vec![tables::judged::verdicts(judged, &overalls), tables::judged::misses(judged)]
 }
 
 /// Sentences made of reasons.
@@ -372,8 +402,14 @@ fn unplanned(collection: &Collection) -> Vec<&str> {
     names.filter(|name| !(guests && KERNEL_FACTS.contains(name))).collect()
 }
 
-/// A measure: its tables and figures.
-fn measure(context: &Context<'_>, number: usize, main: bool, in_paper: bool) -> Section {
+/// A measure: its tables, and its figures but the one that the first screen has.
+fn measure(
+    context: &Context<'_>,
+    number: usize,
+    main: bool,
+    in_paper: bool,
+    lead: Option<&Figure>,
+) -> Section {
     let id = format!("m{number}");
     let title = if context.group.title.is_empty() { &context.group.name } else { &context.group.title };
     let mut section = Section::new(&id, title);
@@ -393,6 +429,7 @@ fn measure(context: &Context<'_>, number: usize, main: bool, in_paper: bool) -> 
     let shapes = if in_paper { Vec::new() } else { shapes(context, main) };
     shapes.into_iter().for_each(|table| section.add(Block::Table(table)));
     tables::extremes(context).into_iter().for_each(|table| section.add(Block::Table(table)));
+    figures.retain(|figure| lead.is_none_or(|lead| lead.id != figure.id));
     figures.into_iter().for_each(|figure| section.add(Block::Figure(Box::new(figure))));
     section
 }

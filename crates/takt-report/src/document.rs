@@ -28,13 +28,21 @@ pub struct Section {
     pub id: String,
     /// Heading.
     pub title: String,
+    /// A page shows the heading alone until a reader opens it.
+    pub is_folded: bool,
     blocks: Vec<Block>,
 }
 
 impl Section {
     /// An empty section.
     pub fn new(id: impl Into<String>, title: impl AsRef<str>) -> Self {
-        Self { id: id.into(), title: clean(title.as_ref()), blocks: Vec::new() }
+        Self { id: id.into(), title: clean(title.as_ref()), is_folded: false, blocks: Vec::new() }
+    }
+
+    /// The section, folded on a page.
+    #[must_use]
+    pub fn folded(self) -> Self {
+        Self { is_folded: true, ..self }
     }
 
     /// What it says.

@@ -55,8 +55,15 @@ fn contents(document: &Document, from: usize) -> Markup {
 fn section_html(section: &Section) -> Markup {
     html! {
         section id=(section.id) {
-            h2 { (section.title) }
-            @for block in section.blocks() { (block_html(block)) }
+            @if section.is_folded {
+                details {
+                    summary { h2 { (section.title) } }
+                    @for block in section.blocks() { (block_html(block)) }
+                }
+            } @else {
+                h2 { (section.title) }
+                @for block in section.blocks() { (block_html(block)) }
+            }
         }
     }
 }

@@ -472,7 +472,8 @@ values = [{ name = "other:0", set = { policy = "other:0", seconds = 30 } }, "fif
     #[test]
     fn values_with_commas_in_their_names_can_be_chosen() {
         let text = "name = 'a'\nrobot = 'cyclic'\n[[factor]]\nname = 'layout'\nvalues = [\n\
-                    { name = '1: four cores, 1 acquires, 0 saves' }, { name = '6: one core' }, { name = '6: one core, off' }]";
+                    { name = '1: four cores, 1 acquires, 0 saves', set = { seconds = 1 } }, { name = '6: one core', set = { seconds = 1 } }, \
+                    { name = '6: one core, off', set = { seconds = 1 } }]";
         let chosen = |only: &str| {
             let mut file = CampaignFile::parse(text, "a").unwrap();
             file.keep_only(only).map(|()| file.factors[0].values.iter().map(Level::text).collect::<Vec<_>>())

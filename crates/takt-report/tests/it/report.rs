@@ -593,3 +593,32 @@ fn guests_say_what_their_time_is() {
     let markdown = std::fs::read_to_string(&written.markdown).unwrap();
     assert!(markdown.contains("What virtual time means") && markdown.contains("No caches"), "{markdown}");
 }
+
+#[test]
+fn the_first_screen_has_verdict_figure_and_next_steps_and_details_are_folded() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    run(&dir, &header(&[("policy", "fifo:50")], 1), (0..50).map(|_| 40_000));
+    let written = write(&[&dir], &root.path().join("report")).unwrap();
+    let html = std::fs::read_to_string(&written.html).unwrap();
+    let at = |text: &str| html.find(text).unwrap_or_else(|| panic!("no {text}"));
+    let places = [
+        at("class=\"answer\""),
+        at("-distribution-1\""),
+        at("What to do next"),
+        at("Get enough evidence: measure "),
+        at("1 run of robot"),
+        at("<table"),
+    ];
+    assert!(places.is_sorted(), "{places:?}");
+    // Shown once, and in both renderings.
+    assert_eq!(html.matches("id=\"m1-distribution-1\"").count(), 1);
+    let markdown = std::fs::read_to_string(&written.markdown).unwrap();
+    assert!(markdown.contains("What to do next") && markdown.contains("m1-distribution-1"));
+    // The reader opens what stands behind it; the measure itself is open.
+    for (id, is_folded) in [("m1", false), ("machine", true), ("runs", true)] {
+        let section = &html[at(&format!("<section id=\"{id}\""))..];
+        let head = &section[..section.find("<h2>").unwrap()];
+        assert_eq!(head.contains("<details>"), is_folded, "{id}: {head}");
+    }
+}

@@ -191,7 +191,7 @@ fn a_burst_is_one_trial() {
         plain.sentence()
     );
     let words =
-        "10000 activations count as about 400 independent trials: miss rate below 1 in 133 (95 % confidence)";
+        "10000 activations count as about 400 independent trials: miss rate below 1 in 134 (95 % confidence)";
     assert!(bursts.sentence().contains(words), "{}", bursts.sentence());
     // What hangs together by itself counts likewise, and so does a run of misses that was seen.
     for e in [SeriesEvidence { dispersion: 50.0, ..series() }, SeriesEvidence { longest_run: 50, ..series() }]
