@@ -57,6 +57,7 @@ pub mod pi_mutex;
 pub mod placement;
 pub mod policy;
 pub mod probe;
+pub mod processor;
 pub mod procfs;
 pub mod proof;
 pub mod ran_on;

@@ -202,7 +202,7 @@ impl Machine {
             kernel_version,
             virtual_machine: VirtualMachine::of_guest(line("/proc/cmdline").as_deref()),
             boot_parameters: line("/proc/cmdline"),
-            cpu: cpu::name(root),
+            cpu: takt_rt::processor::name(root),
             online_cpus: line("/sys/devices/system/cpu/online"),
             isolated_cpus: line("/sys/devices/system/cpu/isolated"),
             // Without any, kernels write this.
