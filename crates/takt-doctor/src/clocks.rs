@@ -1,7 +1,9 @@
 //! Clocks: source, resolution, cost.
 
 use takt_rt::clock::monotonic_ns;
+use takt_rt::processor::Family;
 
+use crate::processor;
 use crate::report::Check;
 use crate::tree::Tree;
 
@@ -79,10 +81,16 @@ pub(crate) fn source(tree: &Tree, reading: Option<Reading>) -> Check {
             .fail(evidence, "use a kernel with CONFIG_HIGH_RES_TIMERS=y, booted without `highres=off`");
     }
     if backwards {
-        return check.fail(
-            evidence,
-            "boot with `clocksource=hpet` until the firmware keeps its time stamp counters in step",
-        );
+        let fix = match processor::family(tree) {
+            Family::Arm | Family::Riscv => {
+                "take a kernel with the workaround for this core's timer (`sudo dmesg | grep -iE 'arch_timer|erratum'`), or newer \
+                 firmware"
+            }
+            Family::X86 | Family::Unknown => {
+                "boot with `clocksource=hpet` until the firmware keeps its time stamp counters in step"
+            }
+        };
+        return check.fail(evidence, fix);
     }
     let slow = reading.is_some_and(|reading| reading.cost_ns > SLOW_READING_NS);
     if slow || matches!(name.as_str(), "hpet" | "acpi_pm" | "jiffies" | "refined-jiffies" | "pit") {

@@ -1,8 +1,10 @@
 //! What the CPUs do when nobody looks: frequency, idle states, siblings, isolation.
 
 use takt_rt::placement::CpuSet;
+use takt_rt::processor::Family;
 
 use crate::change::Change;
+use crate::processor::{self, Board};
 use crate::report::Check;
 use crate::tree::Tree;
 
@@ -17,6 +19,7 @@ pub(crate) fn is_virtual(tree: &Tree) -> bool {
     };
     tree.text("/proc/cpuinfo").is_some_and(|text| text.lines().any(flags))
         || tree.line("/sys/hypervisor/type").is_some()
+        || (processor::family(tree) == Family::Arm && processor::describes_a_guest(tree))
 }
 
 pub(crate) fn governor(tree: &Tree) -> Check {
@@ -56,10 +59,14 @@ pub(crate) fn governor(tree: &Tree) -> Check {
     let changes = slow.iter().filter(|(cpu, _)| can(*cpu));
     let changes =
         changes.map(|(cpu, _)| Change::new(&file(*cpu, "scaling_governor"), "performance")).collect();
+    let jetson = match processor::board(tree) {
+        Board::Jetson => "`sudo jetson_clocks`, after `sudo nvpmodel -m 0` for the whole power budget; or ",
+        Board::RaspberryPi | Board::Other => "",
+    };
     check
         .warn(
             format!("CPUs {set} have `{first}`{now}"),
-            format!("echo performance | sudo tee {CPUS}/cpu*/cpufreq/scaling_governor"),
+            format!("{jetson}echo performance | sudo tee {CPUS}/cpu*/cpufreq/scaling_governor"),
         )
         .with_changes(changes)
 }
@@ -113,8 +120,10 @@ pub(crate) fn idle(tree: &Tree) -> Check {
     let evidence =
         format!("{driver}: {}; deepest in use: {name}, {exit_us} us to leave{held}{below}", names.join(", "));
     let check = check.with_number("deepest_exit_us", exit_us as f64);
-    let fix = "hold /dev/cpu_dma_latency at 0 while the robot runs; or `sudo cpupower idle-set -D 2`; or boot with \
-               `processor.max_cstate=1 intel_idle.max_cstate=1`";
+    let fix = format!(
+        "hold /dev/cpu_dma_latency at 0 while the robot runs; or `sudo cpupower idle-set -D 2`; or boot with `{}`",
+        processor::idle_parameters(processor::family(tree))
+    );
     match exit_us {
         _ if held_us.is_some_and(|us| i64::from(us) < WARN_EXIT_US) => check.ok(evidence),
         us if us < WARN_EXIT_US => check.ok(evidence),
@@ -178,9 +187,13 @@ pub(crate) fn isolation(tree: &Tree) -> Check {
     if online.len() == 1 {
         return check.warn("there is one CPU only: all share it", "use a computer with two CPUs or more");
     }
-    // The upper half, which the firmware and most interrupts leave alone.
+    // The upper half, which the firmware and most interrupts leave alone; of cores of several kinds,
+    // the biggest.
     let keep = online.len() / 2;
-    let part = CpuSet::from_cpus(online.iter().skip(online.len() - keep)).unwrap_or(CpuSet::EMPTY);
+    let upper = CpuSet::from_cpus(online.iter().skip(online.len() - keep)).unwrap_or(CpuSet::EMPTY);
+    let kinds = processor::by_capacity(tree);
+    let biggest = kinds.last_key_value().filter(|_| kinds.len() > 1).map(|(_, cpus)| *cpus);
+    let part = biggest.unwrap_or(upper);
     let fix = |set: &CpuSet| {
         format!("boot with `isolcpus=managed_irq,domain,{set} nohz_full={set} rcu_nocbs={set}`")
     };

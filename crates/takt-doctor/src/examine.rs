@@ -6,7 +6,7 @@ use crate::measure;
 use crate::options::Options;
 use crate::report::{Check, Report};
 use crate::tree::Tree;
-use crate::{clocks, cpus, gpu, kernel, memory, network, rights, threads};
+use crate::{clocks, cpus, gpu, kernel, memory, network, processor, rights, threads};
 
 /// The lowest SCHED_FIFO priority that the shipped robots' files give to a fastest loop (80 to 99):
 /// a thread of the kernel at or above it delays such a loop.
@@ -58,6 +58,7 @@ pub fn examine(options: &Options) -> Result<Report, DoctorError> {
         network::coalescing(&tree),
         gpu::driver(&tree),
     ]);
+    checks.extend(processor::findings(&tree));
     Ok(Report { checks })
 }
 

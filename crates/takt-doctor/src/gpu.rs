@@ -1,6 +1,8 @@
 //! NVIDIA GPUs: whether perception could use one, from what the kernel shows; the driver is not
 //! called.
 
+use crate::kernel;
+use crate::processor::{self, Board};
 use crate::report::Check;
 use crate::tree::Tree;
 
@@ -8,8 +10,34 @@ use crate::tree::Tree;
 const NVIDIA: &str = "0x10de";
 /// Class of display and 3-D controllers, without the last digits.
 const DISPLAY: &str = "0x03";
+const DEVICES: &str = "/sys/bus/pci/devices";
 /// The oldest driver with CUDA 12.0, which the program calls.
 const OLDEST_DRIVER: u32 = 525;
+
+/// What a PREEMPT_RT kernel means for the card (NVIDIA's `conftest.sh`, which checks for it).
+pub(crate) const REFUSAL: &str = "NVIDIA's driver refuses to build on PREEMPT_RT kernels, and does so only with \
+                                  IGNORE_PREEMPT_RT_PRESENCE=1 in the environment of its build (`sudo env \
+                                  IGNORE_PREEMPT_RT_PRESENCE=1 dkms autoinstall -k KERNEL`), which NVIDIA does not support";
+
+/// NVIDIA's cards on the PCI bus.
+fn cards(tree: &Tree) -> Vec<String> {
+    let starts = |path: String, with: &str| tree.line(&path).is_some_and(|line| line.starts_with(with));
+    let mut cards: Vec<String> = tree
+        .names(DEVICES)
+        .into_iter()
+        .filter(|name| {
+            starts(format!("{DEVICES}/{name}/vendor"), NVIDIA)
+                && starts(format!("{DEVICES}/{name}/class"), DISPLAY)
+        })
+        .collect();
+    cards.sort();
+    cards
+}
+
+/// Whether a card of NVIDIA's is there, with a driver or without.
+pub(crate) fn has_card(tree: &Tree) -> bool {
+    !cards(tree).is_empty()
+}
 
 /// Version in the first line of the driver's own file, such as `535.161.08`.
 fn version(line: &str) -> Option<&str> {
@@ -26,25 +54,21 @@ pub(crate) fn driver(tree: &Tree) -> Check {
         "perception on a GPU needs the NVIDIA driver; without its persistence daemon the driver lets the device go when nobody \
          uses it, and the next start, or restart after a fault, waits seconds for it",
     );
-    const DEVICES: &str = "/sys/bus/pci/devices";
-    let starts = |path: String, with: &str| tree.line(&path).is_some_and(|line| line.starts_with(with));
-    let mut gpus: Vec<String> = tree
-        .names(DEVICES)
-        .into_iter()
-        .filter(|name| {
-            starts(format!("{DEVICES}/{name}/vendor"), NVIDIA)
-                && starts(format!("{DEVICES}/{name}/class"), DISPLAY)
-        })
-        .collect();
-    gpus.sort();
+    let gpus = cards(tree);
+    if gpus.is_empty() && processor::board(tree) == Board::Jetson {
+        return check.ok("the Jetson's own GPU, which needs no persistence daemon");
+    }
     let driver = tree.line("/proc/driver/nvidia/version");
     let Some(line) = driver else {
         if gpus.is_empty() {
             return check.ok("no NVIDIA GPU: perception runs on the CPU");
         }
+        let real_time = if kernel::is_real_time(tree) { format!("; {REFUSAL}") } else { String::new() };
         return check.warn(
             format!("NVIDIA GPU at {} without a driver", gpus.join(", ")),
-            "install the NVIDIA driver (R525 or newer), or leave perception.device = \"cpu\"",
+            format!(
+                "install the NVIDIA driver (R525 or newer), or leave perception.device = \"cpu\"{real_time}"
+            ),
         );
     };
     let found = version(&line);
@@ -89,6 +113,9 @@ mod tests {
         assert_eq!(with(&[VENDOR, sound]).status, Status::Ok, "its sound device is no GPU");
         let bare = with(&[VENDOR, CLASS]);
         assert!(bare.status == Status::Warn && bare.evidence.contains("0000:01:00.0"), "{bare:?}");
+        assert!(!bare.fix.unwrap().contains("PREEMPT_RT"));
+        let real_time = with(&[VENDOR, CLASS, ("/sys/kernel/realtime", "1\n")]);
+        assert!(real_time.fix.unwrap().contains("IGNORE_PREEMPT_RT_PRESENCE=1"));
 
         let new = kernel_module("535.161.08");
         let driver = ("/proc/driver/nvidia/version", new.as_str());

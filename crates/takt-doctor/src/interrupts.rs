@@ -21,6 +21,15 @@ struct Row {
     counts: Vec<u64>,
     /// The device, or the abbreviation in words.
     what: String,
+    /// Each CPU has its own, which stays there: by number alone it would look like a device's.
+    per_cpu: bool,
+}
+
+/// Interrupts 16 to 31 of ARM's interrupt controllers are each CPU's own (private peripheral
+/// interrupts: timers, performance counters), and so are all of RISC-V's inner controller.
+fn is_per_cpu(chip: &str, hardware: Option<u64>) -> bool {
+    (chip.starts_with("GIC") && hardware.is_some_and(|number| (16..32).contains(&number)))
+        || chip.starts_with("RISC-V")
 }
 
 /// How often one interrupt came.
@@ -28,6 +37,7 @@ struct Row {
 pub(crate) struct Rate {
     pub(crate) label: String,
     pub(crate) what: String,
+    pub(crate) per_cpu: bool,
     /// CPU and times per second, without the zeros.
     pub(crate) per_s: Vec<(usize, f64)>,
 }
@@ -54,15 +64,19 @@ impl Interrupts {
             let mut words = rest.split_ascii_whitespace();
             let counts: Vec<u64> =
                 words.by_ref().take(cpus.len()).map_while(|word| word.parse().ok()).collect();
-            // Errors are counted once for all CPUs; they are no interrupts.
-            let whole = counts.len() == cpus.len() && !matches!(label.trim(), "ERR" | "MIS");
+            // Errors are counted once for all CPUs; they are no interrupts ("Err" on ARM).
+            let whole = counts.len() == cpus.len() && !matches!(label.trim(), "ERR" | "Err" | "MIS");
             // The last word names the device; abbreviations are reported in words.
             let label = label.trim().to_owned();
             let numbered = label.parse::<u32>().is_ok();
             let rest: Vec<&str> = words.collect();
             let what =
                 if numbered { rest.last().copied().unwrap_or_default().to_owned() } else { rest.join(" ") };
-            whole.then_some(Row { label, counts, what })
+            // "GICv3  27 Level     arch_timer": the controller, and its number of the interrupt.
+            let chip = rest.first().copied().unwrap_or_default();
+            let hardware = rest.get(1).and_then(|word| word.parse().ok());
+            let per_cpu = numbered && is_per_cpu(chip, hardware);
+            whole.then_some(Row { label, counts, what, per_cpu })
         });
         Some(Self { rows: rows.collect(), cpus })
     }
@@ -88,7 +102,8 @@ impl Interrupts {
                     .map(|(&cpu, (now, before))| (cpu, now.saturating_sub(*before) as f64 / seconds))
                     .filter(|(_, rate)| *rate > 0.0)
                     .collect();
-                Some(Rate { label: row.label.clone(), what: row.what.clone(), per_s })
+                let (label, what) = (row.label.clone(), row.what.clone());
+                Some(Rate { label, what, per_cpu: row.per_cpu, per_s })
             })
             .filter(|rate| !rate.per_s.is_empty())
             .collect();
@@ -97,14 +112,28 @@ impl Interrupts {
     }
 }
 
-/// Interrupts by number with the CPUs that they may go to.
-fn affinities(tree: &Tree) -> Vec<(u32, CpuSet)> {
+/// Interrupts by number with the CPUs that they may go to, and how many there are that nobody can
+/// move.
+fn affinities(tree: &Tree) -> (Vec<(u32, CpuSet)>, usize) {
     let numbers = tree.names("/proc/irq").into_iter().filter_map(|name| name.parse().ok());
-    let mut affinities: Vec<(u32, CpuSet)> = numbers
+    let all: Vec<(u32, CpuSet)> = numbers
         .filter_map(|irq: u32| Some((irq, tree.cpus(&format!("/proc/irq/{irq}/smp_affinity_list"))?)))
         .collect();
-    affinities.sort_by_key(|(irq, _)| *irq);
-    affinities
+    let (mut movable, fixed): (Vec<_>, Vec<_>) = all.into_iter().partition(|(irq, _)| is_movable(tree, *irq));
+    movable.sort_by_key(|(irq, _)| *irq);
+    (movable, fixed.len())
+}
+
+/// Whether the kernel would take another affinity. Newer kernels show it by the file's mode; older
+/// ones let it be written, and refuse.
+fn is_movable(tree: &Tree, irq: u32) -> bool {
+    let file = tree.at(&format!("/proc/irq/{irq}/smp_affinity_list"));
+    let read_only = std::fs::metadata(file).is_ok_and(|data| data.permissions().readonly());
+    let chip = tree.line(&format!("/sys/kernel/irq/{irq}/chip_name")).unwrap_or_default();
+    let hardware = tree.number(&format!("/sys/kernel/irq/{irq}/hwirq"));
+    // Raspberry Pi 5: devices behind the RP1 come by one MSI-X vector each, on one CPU.
+    let rp1 = chip.starts_with("rp1");
+    !read_only && !rp1 && !is_per_cpu(&chip, hardware.and_then(|number| number.try_into().ok()))
 }
 
 /// Process id of irqbalance.
@@ -121,9 +150,9 @@ pub(crate) fn placement(tree: &Tree, rates: Option<&[Rate]>) -> Check {
         "an interrupt runs before any thread; on the CPU of a real-time thread it delays the job by its whole length, and \
          irqbalance moves interrupts to any CPU at any time",
     );
-    let affinities = affinities(tree);
+    let (affinities, fixed) = affinities(tree);
     let measured = rates.map(|rates| {
-        let device = |rate: &&Rate| rate.label.parse::<u32>().is_ok();
+        let device = |rate: &&Rate| rate.label.parse::<u32>().is_ok() && !rate.per_cpu;
         let shown = |rate: &Rate| {
             let cpus = rate.per_s.iter().map(|(cpu, per_s)| format!("{per_s:.0}/s on CPU {cpu}"));
             let name = if rate.what.is_empty() { &rate.label } else { &rate.what };
@@ -142,6 +171,10 @@ pub(crate) fn placement(tree: &Tree, rates: Option<&[Rate]>) -> Check {
             sentence,
         ),
         None => (check, "rates not measured".into()),
+    };
+    let sentence = match fixed {
+        0 => sentence,
+        fixed => format!("{fixed} others cannot be moved; {sentence}"),
     };
     if affinities.is_empty() && rates.is_none_or(<[Rate]>::is_empty) {
         return check.unknown("neither /proc/interrupts nor /proc/irq reports anything here");
@@ -241,6 +274,29 @@ mod tests {
         // Another CPU came meanwhile: no rates.
         let other = Interrupts::parse("CPU0\n 9: 4 x y acpi\n").unwrap();
         assert!(other.since(&before, 1.0).is_empty());
+    }
+
+    /// As an RK3588 has them (GICv3), the timer's row being each CPU's own; and a machine with one
+    /// CPU, where the row of errors is as long as the others.
+    #[test]
+    fn a_core_s_own_interrupts_are_no_device_s() {
+        let text = |timer: u32, uart: u32| {
+            format!(
+                "           CPU0       CPU1       \n 13:       {timer}       2068     GICv3  26 Level     arch_timer\n 15:          \
+                 0          0     GICv3  23 Level     arm-pmu\n 17:          {uart}          0     GICv3 126 Level     \
+                 fb000000.gpu\nIPI0:      {timer}       6475       Rescheduling interrupts\nErr:          0\n"
+            )
+        };
+        let before = Interrupts::parse(&text(100, 0)).unwrap();
+        assert_eq!(before.rows.len(), 4);
+        let rates = Interrupts::parse(&text(300, 7)).unwrap().since(&before, 1.0);
+        let check = placement(&Tree::new(fake::tree(&[]).path()), Some(&rates));
+        assert!(
+            check.evidence.contains("measured 407/s, of devices 7/s: fb000000.gpu 7/s on CPU 0"),
+            "{check:?}"
+        );
+        let one = Interrupts::parse("CPU0\n 2: 3228 GICv3 27 Level arch_timer\nErr: 7\n").unwrap();
+        assert_eq!((one.of_cpu(0), one.rows[0].per_cpu), (Some(3228), true));
     }
 
     #[test]

@@ -1,14 +1,19 @@
 //! What the kernel is: preemption, throttling, groups, timers.
 
 use crate::change::Change;
+use crate::processor;
 use crate::report::Check;
 use crate::tree::Tree;
 
 /// Where the preemption model of a PREEMPT_DYNAMIC kernel is read and set.
 const PREEMPT: &str = "/sys/kernel/debug/sched/preempt";
 
-const RT_KERNEL: &str = "install a PREEMPT_RT kernel: Debian `sudo apt-get install linux-image-rt-amd64`, Ubuntu `sudo pro \
-                         enable realtime-kernel`, else build 6.12 or newer with CONFIG_PREEMPT_RT=y";
+/// Whether the running kernel is PREEMPT_RT.
+pub(crate) fn is_real_time(tree: &Tree) -> bool {
+    let version = tree.line("/proc/sys/kernel/version").unwrap_or_default();
+    let word = version.split_whitespace().find(|word| word.starts_with("PREEMPT"));
+    tree.number("/sys/kernel/realtime") == Some(1) || word == Some("PREEMPT_RT")
+}
 
 /// A boot parameter's value; empty for one without.
 fn boot_parameter(tree: &Tree, name: &str) -> Option<String> {
@@ -30,9 +35,10 @@ pub(crate) fn preemption(tree: &Tree) -> Check {
     let version = tree.line("/proc/sys/kernel/version").unwrap_or_default();
     let release = tree.line("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown release".into());
     let word = version.split_whitespace().find(|word| word.starts_with("PREEMPT"));
-    if tree.number("/sys/kernel/realtime") == Some(1) || word == Some("PREEMPT_RT") {
+    if is_real_time(tree) {
         return check.ok(format!("{release} is a PREEMPT_RT kernel"));
     }
+    let rt_kernel = processor::rt_kernel(tree);
     let is_set = |option| tree.config(option).as_deref() == Some("y");
     let in_force =
         tree.choice(PREEMPT).or_else(|| boot_parameter(tree, "preempt").filter(|mode| !mode.is_empty()));
@@ -48,12 +54,12 @@ pub(crate) fn preemption(tree: &Tree) -> Check {
     let word = word.unwrap_or("no PREEMPT in its version");
     match (mode.as_deref(), word) {
         (Some("full"), _) => {
-            check.warn(format!("{release} is no PREEMPT_RT kernel ({word}, mode full)"), RT_KERNEL)
+            check.warn(format!("{release} is no PREEMPT_RT kernel ({word}, mode full)"), rt_kernel)
         }
         (Some(mode), "PREEMPT_DYNAMIC") => {
             let evidence = format!("{release} is no PREEMPT_RT kernel (PREEMPT_DYNAMIC, mode {mode})");
             let fix = format!(
-                "{RT_KERNEL}; meanwhile boot with `preempt=full`, or `echo full | sudo tee {PREEMPT}` where debugfs is \
+                "{rt_kernel}; meanwhile boot with `preempt=full`, or `echo full | sudo tee {PREEMPT}` where debugfs is \
                  mounted"
             );
             let settable = tree.exists(PREEMPT);
@@ -62,15 +68,15 @@ pub(crate) fn preemption(tree: &Tree) -> Check {
                 .with_changes(changes)
         }
         (Some(mode), _) => {
-            check.fail(format!("{release} is no PREEMPT_RT kernel ({word}, mode {mode})"), RT_KERNEL)
+            check.fail(format!("{release} is no PREEMPT_RT kernel ({word}, mode {mode})"), rt_kernel)
         }
-        (None, "PREEMPT") => check.warn(format!("{release} is no PREEMPT_RT kernel (PREEMPT)"), RT_KERNEL),
+        (None, "PREEMPT") => check.warn(format!("{release} is no PREEMPT_RT kernel (PREEMPT)"), rt_kernel),
         (None, "PREEMPT_DYNAMIC") => check.warn(
             format!("{release} is no PREEMPT_RT kernel (PREEMPT_DYNAMIC, mode not readable)"),
-            format!("{RT_KERNEL}; meanwhile boot with `preempt=full`"),
+            format!("{rt_kernel}; meanwhile boot with `preempt=full`"),
         ),
         (None, _) if version.is_empty() => check.unknown("the kernel's version cannot be read"),
-        (None, _) => check.fail(format!("{release} is no PREEMPT_RT kernel ({word})"), RT_KERNEL),
+        (None, _) => check.fail(format!("{release} is no PREEMPT_RT kernel ({word})"), rt_kernel),
     }
 }
 

@@ -23,6 +23,7 @@ mod measure;
 mod memory;
 mod network;
 mod options;
+mod processor;
 mod report;
 mod rights;
 pub mod setting;

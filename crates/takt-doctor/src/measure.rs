@@ -8,6 +8,7 @@ use takt_rt::periodic::SleepStrategy;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 use takt_rt::probe::{Lateness, Probe, wakeup_lateness};
+use takt_rt::processor::Family;
 use takt_rt::procfs::CpuTime;
 use takt_rt::settings::ThreadSettings;
 
@@ -17,6 +18,7 @@ use crate::error::DoctorError;
 use crate::gaps::{CpuGaps, GapOptions, detect_gaps};
 use crate::interrupts::{Interrupts, Rate};
 use crate::options::Options;
+use crate::processor;
 use crate::report::Check;
 use crate::tree::Tree;
 
@@ -202,14 +204,17 @@ pub(crate) fn hardware_gaps(tree: &Tree, measured: Option<&Measured>, threshold:
     let check = Check::new(
         "hardware_gaps",
         "Hardware gaps",
-        "firmware (system management interrupts) and hypervisors stop a CPU without the kernel knowing; no setting of the \
-         kernel helps against that",
+        &format!(
+            "{} and hypervisors stop a CPU without the kernel knowing; no setting of the kernel helps against that",
+            processor::below_the_kernel(processor::family(tree))
+        ),
     );
     let Some(measured) = measured else { return check.unknown("not measured") };
-    judge_gaps(check, &measured.gaps, cpus::is_virtual(tree), threshold)
+    judge_gaps(check, &measured.gaps, tree, threshold)
 }
 
-fn judge_gaps(check: Check, gaps: &[CpuGaps], is_virtual: bool, threshold: Duration) -> Check {
+fn judge_gaps(check: Check, gaps: &[CpuGaps], tree: &Tree, threshold: Duration) -> Check {
+    let is_virtual = cpus::is_virtual(tree);
     let Some(worst) = gaps.iter().max_by_key(|cpu| cpu.worst_alone_ns) else {
         return check.unknown("no CPU could be looked at");
     };
@@ -241,7 +246,14 @@ fn judge_gaps(check: Check, gaps: &[CpuGaps], is_virtual: bool, threshold: Durat
         None if is_virtual => {
             evidence.push_str("; this is a virtual machine: the hypervisor is the likely cause")
         }
-        None => evidence.push_str("; the CPUs' own count of them cannot be read (`sudo modprobe msr`)"),
+        None => match processor::family(tree) {
+            Family::Arm | Family::Riscv => {
+                evidence.push_str("; this processor has no count of its firmware's interruptions")
+            }
+            Family::X86 | Family::Unknown => evidence.push_str(
+                "; the CPUs' own count of system management interrupts cannot be read (`sudo modprobe msr`, Intel only)",
+            ),
+        },
     }
     if !real_time {
         evidence.push_str(REDUCED);
@@ -255,7 +267,7 @@ fn judge_gaps(check: Check, gaps: &[CpuGaps], is_virtual: bool, threshold: Durat
     let fix = if is_virtual {
         "run on the hardware itself; or pin the virtual CPUs to isolated CPUs of the host and give them real-time priority"
     } else {
-        "in the firmware's setup, switch off legacy USB, power capping and memory scrubbing; update the firmware"
+        processor::firmware_fix(tree)
     };
     // As many interrupts as jumps, and no count of the CPU's own that says otherwise: nothing is
     // said against the hardware.

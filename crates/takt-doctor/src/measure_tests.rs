@@ -19,8 +19,13 @@ fn gaps(worst_alone_ns: u64) -> CpuGaps {
     }
 }
 
+fn judged_on(files: &[(&str, &str)], gaps: CpuGaps) -> Check {
+    let root = fake::tree(files);
+    judge_gaps(Check::new("x", "X", "w"), &[gaps], &Tree::new(root.path()), Duration::from_micros(10))
+}
+
 fn judged(gaps: CpuGaps) -> Check {
-    judge_gaps(Check::new("x", "X", "w"), &[gaps], false, Duration::from_micros(10))
+    judged_on(&[], gaps)
 }
 
 #[test]
@@ -47,7 +52,27 @@ fn gaps_are_judged_by_the_longest_that_no_task_explains() {
     assert_eq!(judged(CpuGaps { smis: Some(2), ..busy }).status, Status::Fail);
     let check = judged(CpuGaps { real_time: false, ..gaps(600_000) });
     assert!(check.status == Status::Unknown && check.evidence.contains("without real-time priority"));
-    assert_eq!(judge_gaps(Check::new("x", "X", "w"), &[], false, Duration::ZERO).status, Status::Unknown);
+    let none = judge_gaps(Check::new("x", "X", "w"), &[], &Tree::new(fake::tree(&[]).path()), Duration::ZERO);
+    assert_eq!(none.status, Status::Unknown);
+}
+
+/// An ARM core has no such counter and no such setup.
+#[test]
+fn gaps_of_arm_get_no_advice_for_x86() {
+    let arm = [("/proc/cpuinfo", "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0b\n")];
+    let words = |files: &[(&str, &str)]| {
+        let check = judged_on(files, gaps(600_000));
+        assert_eq!(check.status, Status::Fail);
+        format!("{} {}", check.evidence, check.fix.unwrap())
+    };
+    for x86 in ["modprobe msr", "system management", "legacy USB"] {
+        assert!(words(&[]).contains(x86) && !words(&arm).contains(x86), "{x86}");
+    }
+    assert!(words(&arm).contains("TF-A"), "{}", words(&arm));
+    let pi = [arm[0], ("/proc/device-tree/compatible", "raspberrypi,5-model-b\0brcm,bcm2712\0")];
+    assert!(words(&pi).contains("vcgencmd get_throttled"));
+    let jetson = [arm[0], ("/proc/device-tree/compatible", "nvidia,p3767-0005\0nvidia,tegra234\0")];
+    assert!(words(&jetson).contains("jetson_clocks"));
 }
 
 fn measured(samples_ns: Vec<u64>, skipped: u64, stolen: Option<f64>) -> Measured {
