@@ -7,7 +7,7 @@
 
 use std::io;
 
-/// The last signal number of x86-64 and ARM64 (`_NSIG`).
+/// The last signal number of x86-64, ARM64 and RISC-V (`_NSIG`).
 pub const LAST: i32 = 64;
 
 /// `SIG_KERNEL_IGNORE_MASK`.
@@ -73,8 +73,9 @@ fn ignore_if_default(signal: i32) -> io::Result<()> {
     let mut action = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
     let call = |new: *const KernelAction, old: *mut KernelAction| {
         // SAFETY: both are null or point to a valid action of the kernel's layout (handler, flags,
-        // restorer, mask: on x86-64; ARM64 has the same and does not use the restorer), and the
-        // mask is of the size that is given.
+        // restorer, mask: on x86-64; ARM64 has the same and does not use the restorer; RISC-V has
+        // no restorer, reads a mask of zero in its place, and writes less), and the mask is of the
+        // size that is given.
         match unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, size_of::<u64>()) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),

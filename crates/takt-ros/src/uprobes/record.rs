@@ -13,6 +13,11 @@ pub const REGISTERS: (u64, [usize; ARGUMENTS]) =
     (1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 16, [3, 2, 1, 0, 4]);
 #[cfg(target_arch = "aarch64")]
 pub const REGISTERS: (u64, [usize; ARGUMENTS]) = (0b11111, [0, 1, 2, 3, 4]);
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!(
+    "uprobes need the registers of a function's arguments, which are known for x86-64 and aarch64: leave the feature `ros` out, \
+     as in `--no-default-features --features uav`"
+);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {

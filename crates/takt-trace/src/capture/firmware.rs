@@ -28,6 +28,12 @@ use crate::event::{Event, Firmware, Kind, SmiReading, Span};
 
 /// Counter of system management interrupts of Intel CPUs since Nehalem (MSR_SMI_COUNT).
 const MSR_SMI_COUNT: u64 = 0x34;
+/// Why nothing counts what the firmware takes.
+const NO_COUNT: &str = if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
+    "the count of system management interrupts (SMI) cannot be read (perf's `msr/smi/`, or /dev/cpu/*/msr: `modprobe msr`, Intel only)"
+} else {
+    "this processor has no count of its firmware's interruptions"
+};
 /// A jump of the clock beyond this is written down: the shortest SMI takes some 10 us.
 const GAP_NS: u64 = 10_000;
 /// Jumps that are kept, the newest: hours of a busy CPU.
@@ -109,9 +115,8 @@ impl Watch {
         match free.filter(|_| cpus.len() > 1).map(|&cpu| Witness::start(cpu)) {
             Some(Ok(witness)) => {
                 notes.push(format!(
-                    "the count of system management interrupts (SMI) cannot be read (perf's `msr/smi/`, or /dev/cpu/*/msr: \
-                     `modprobe msr`, Intel only), so a thread below all others (SCHED_IDLE) on CPU {} looks for gaps of the \
-                     hardware; that CPU is never idle",
+                    "{NO_COUNT}, so a thread below all others (SCHED_IDLE) on CPU {} looks for gaps of the hardware; that CPU is \
+                     never idle",
                     witness.cpu
                 ));
                 Self { witness: Some(witness), ..Self::default() }
@@ -120,8 +125,7 @@ impl Watch {
                 let why = other.and_then(Result::err);
                 let why = why.map_or("no CPU is free for it".to_owned(), |error| error.to_string());
                 notes.push(format!(
-                    "gaps by the firmware (SMI) cannot be distinguished from the job itself: their count cannot be read, and nothing \
-                     looks for them ({why})"
+                    "gaps by the firmware cannot be distinguished from the job itself: {NO_COUNT}, and nothing looks for gaps ({why})"
                 ));
                 Self::default()
             }
