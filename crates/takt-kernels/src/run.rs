@@ -94,6 +94,12 @@ pub enum RunError {
     /// The guest did not come back with its results.
     #[error(transparent)]
     Machine(#[from] MachineError),
+    /// The guest runs this machine's programs, and is an x86-64 machine.
+    #[error(
+        "other kernels are booted in x86-64 machines only, and this program is for {0}. Fix: compare kernels on an x86-64 computer, or \
+         boot each of them here and run `takt run` under it"
+    )]
+    Processor(&'static str),
 }
 
 /// Runs an order under a kernel. `progress` is called with what goes on and may end the run by
@@ -102,6 +108,9 @@ pub enum RunError {
 /// # Errors
 /// [`RunError`]; nothing runs on then, and logs are kept in the run's directory.
 pub fn run_in_guest(run: &GuestRun, progress: &mut dyn FnMut(&Event) -> bool) -> Result<Outcome, RunError> {
+    if cfg!(not(target_arch = "x86_64")) {
+        return Err(RunError::Processor(std::env::consts::ARCH));
+    }
     run.order.validate()?;
     run.settings.validate().map_err(MachineError::from)?;
     fs::create_dir_all(&run.directory).map_err(|source| MachineError::File {
