@@ -187,8 +187,8 @@ pub(crate) fn isolation(tree: &Tree) -> Check {
     if online.len() == 1 {
         return check.warn("there is one CPU only: all share it", "use a computer with two CPUs or more");
     }
-    // The upper half, which the firmware and most interrupts leave alone; of cores of several kinds,
-    // the biggest.
+    // The upper half, which the firmware and most interrupts leave alone; of cores of several
+    // kinds, the biggest.
     let keep = online.len() / 2;
     let upper = CpuSet::from_cpus(online.iter().skip(online.len() - keep)).unwrap_or(CpuSet::EMPTY);
     let kinds = processor::by_capacity(tree);

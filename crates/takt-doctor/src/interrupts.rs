@@ -1,8 +1,10 @@
 //! Which interrupts come, where, and where they may go.
 
 use takt_rt::placement::CpuSet;
+use takt_rt::processor::Family;
 
 use crate::change::Change;
+use crate::processor;
 use crate::report::Check;
 use crate::tree::Tree;
 
@@ -25,11 +27,10 @@ struct Row {
     per_cpu: bool,
 }
 
-/// Interrupts 16 to 31 of ARM's interrupt controllers are each CPU's own (private peripheral
-/// interrupts: timers, performance counters), and so are all of RISC-V's inner controller.
+/// Interrupts below 32 of ARM's interrupt controllers are each CPU's own (calls between CPUs, and
+/// private peripherals: timers, performance counters), and so are all of RISC-V's inner controller.
 fn is_per_cpu(chip: &str, hardware: Option<u64>) -> bool {
-    (chip.starts_with("GIC") && hardware.is_some_and(|number| (16..32).contains(&number)))
-        || chip.starts_with("RISC-V")
+    (chip.starts_with("GIC") && hardware.is_some_and(|number| number < 32)) || chip.starts_with("RISC-V")
 }
 
 /// How often one interrupt came.
@@ -129,8 +130,12 @@ fn affinities(tree: &Tree) -> (Vec<(u32, CpuSet)>, usize) {
 fn is_movable(tree: &Tree, irq: u32) -> bool {
     let file = tree.at(&format!("/proc/irq/{irq}/smp_affinity_list"));
     let read_only = std::fs::metadata(file).is_ok_and(|data| data.permissions().readonly());
-    let chip = tree.line(&format!("/sys/kernel/irq/{irq}/chip_name")).unwrap_or_default();
     let hardware = tree.number(&format!("/sys/kernel/irq/{irq}/hwirq"));
+    let chip = tree.line(&format!("/sys/kernel/irq/{irq}/chip_name")).unwrap_or_else(|| {
+        // The older controllers of ARM (GIC-400) have no name there; those behind them have one.
+        let arm = hardware.is_some() && processor::family(tree) == Family::Arm;
+        if arm { "GIC".to_owned() } else { String::new() }
+    });
     // Raspberry Pi 5: devices behind the RP1 come by one MSI-X vector each, on one CPU.
     let rp1 = chip.starts_with("rp1");
     !read_only && !rp1 && !is_per_cpu(&chip, hardware.and_then(|number| number.try_into().ok()))

@@ -43,15 +43,23 @@ fn raspberry_pi_5(throttled: &str) -> Files {
         ("/sys/devices/system/cpu/isolated", "3\n"),
         ("/sys/devices/system/cpu/nohz_full", "3\n"),
         ("/proc/irq/default_smp_affinity", "f\n"),
-        // arch_timer is each CPU's own; eth0 lies behind the RP1; the mailbox can be moved.
+        // arch_timer is each core's own; eth0 lies behind the RP1; the mailbox can be moved.
+        // GIC-400 has no name here.
         ("/proc/irq/13/smp_affinity_list", "0-3\n"),
-        ("/sys/kernel/irq/13/chip_name", "GICv2\n"),
+        ("/sys/kernel/irq/13/chip_name", "\n"),
         ("/sys/kernel/irq/13/hwirq", "30\n"),
+        // A call between CPUs, and a button behind a GPIO controller: number 20 there is no core's
+        // own.
+        ("/proc/irq/1/smp_affinity_list", "0-3\n"),
+        ("/sys/kernel/irq/1/hwirq", "0\n"),
+        ("/proc/irq/160/smp_affinity_list", "0-2\n"),
+        ("/sys/kernel/irq/160/chip_name", "brcmstb-gpio\n"),
+        ("/sys/kernel/irq/160/hwirq", "20\n"),
         ("/proc/irq/106/smp_affinity_list", "0-3\n"),
         ("/sys/kernel/irq/106/chip_name", "rp1_irq_chip\n"),
         ("/sys/kernel/irq/106/hwirq", "6\n"),
         ("/proc/irq/31/smp_affinity_list", "0-3\n"),
-        ("/sys/kernel/irq/31/chip_name", "GICv2\n"),
+        ("/sys/kernel/irq/31/chip_name", "\n"),
         ("/sys/kernel/irq/31/hwirq", "65\n"),
     ]);
     files.push(cpuinfo("BogoMIPS\t: 108.00\n", &[("0x41", "0xd0b", "0x4", 1); 4]));
@@ -201,7 +209,7 @@ fn only_interrupts_that_can_be_moved_are() {
     let changed: Vec<_> = check.changes.iter().filter_map(|change| change.path.to_str()).collect();
     assert_eq!(changed, ["/proc/irq/31/smp_affinity_list", "/proc/irq/default_smp_affinity"]);
     assert!(
-        check.evidence.contains("1 of 1 interrupts") && check.evidence.contains("2 others cannot be moved")
+        check.evidence.contains("1 of 2 interrupts") && check.evidence.contains("3 others cannot be moved")
     );
 }
 
