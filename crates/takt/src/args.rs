@@ -32,7 +32,6 @@ use takt_rt::policy::Policy;
 pub use self::campaign::{Campaign, CampaignCommon, CampaignResume, CampaignRun, On};
 #[cfg(feature = "ros")]
 pub use self::manage::Manage;
-#[cfg(feature = "store")]
 pub use self::run::{Run, Shown};
 #[cfg(feature = "store")]
 pub use self::store::Store;
