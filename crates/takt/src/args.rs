@@ -12,7 +12,6 @@ pub mod kernels;
 #[cfg(feature = "ros")]
 mod manage;
 mod needs;
-#[cfg(feature = "store")]
 mod run;
 #[cfg(all(test, feature = "cell", feature = "uav", feature = "daq", feature = "humanoid", feature = "ros"))]
 mod shown;
