@@ -116,6 +116,24 @@ fn is_oom_score(path: &str) -> bool {
     pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
+/// Refuses changes of the machine by somebody who may not make them. `command` is what was asked
+/// for.
+///
+/// # Errors
+/// [`DoctorError::NotRoot`] for another user than root without `CAP_DAC_OVERRIDE` (files of `/proc`
+/// and `/sys` are root's).
+pub fn may_change(command: &'static str) -> Result<(), DoctorError> {
+    /// capability(7)
+    const CAP_DAC_OVERRIDE: u32 = 1;
+    // SAFETY: geteuid has no preconditions.
+    let user = unsafe { libc::geteuid() };
+    let overrides = takt_rt::procfs::capabilities().is_some_and(|bits| bits >> CAP_DAC_OVERRIDE & 1 == 1);
+    match user == 0 || overrides {
+        true => Ok(()),
+        false => Err(DoctorError::NotRoot { user, command }),
+    }
+}
+
 /// Makes the changes of all safe findings of `report`. The values from before go to `state_file`;
 /// one that is there already keeps its values, so that [`revert`] leads back to the state before
 /// the first call. Settings that are as wanted are left alone. A setting that the kernel refuses is

@@ -25,6 +25,16 @@ pub enum DoctorError {
         /// The system's answer.
         source: io::Error,
     },
+    /// Somebody without the rights asked for changes of the machine.
+    #[error(
+        "user {user} may not change this machine's settings. Nothing was changed. Fix: run as root, `sudo takt {command}`"
+    )]
+    NotRoot {
+        /// The user's number.
+        user: u32,
+        /// What was asked for.
+        command: &'static str,
+    },
     /// There is nothing to revert.
     #[error("{path}: there is no such state file, so nothing was applied from here, or it has been reverted already", path = path.display())]
     NothingApplied {

@@ -33,7 +33,7 @@ mod tree;
 mod tuned;
 
 pub use cache::{CacheWaysError, offered as cache_ways_offered};
-pub use change::{Change, Changed, apply, default_state, revert};
+pub use change::{Change, Changed, apply, default_state, may_change, revert};
 pub use error::DoctorError;
 pub use examine::examine;
 pub use gaps::{CpuGaps, GapOptions};

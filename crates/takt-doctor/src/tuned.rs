@@ -46,8 +46,7 @@ impl Tuned {
     /// [`DoctorError::Tuned`].
     pub fn read(path: &Path) -> Result<Self, DoctorError> {
         let refused = |reason: String| DoctorError::Tuned { path: path.to_owned(), reason };
-        let text = takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES)
-            .map_err(|error| refused(error.to_string()))?;
+        let text = takt_files::read_configuration(path).map_err(|error| refused(error.to_string()))?;
         let tuned: Self = toml::from_str(&text).map_err(|error| {
             refused(format!("it is not what `takt tune` writes: {}", error.to_string().trim()))
         })?;

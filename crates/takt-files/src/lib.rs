@@ -8,18 +8,25 @@
 //! capabilities from its file does not load what the caller's environment names ([`environment`]).
 
 pub mod environment;
+mod hints;
 mod mapped;
+mod named;
+mod near;
 mod read;
 mod text;
+mod units;
 mod walk;
 mod write;
 
 pub use mapped::Mapped;
+pub use named::{named, read_configuration};
+pub use near::{closest, did_you_mean, meant};
 pub use read::{
     append, create_output, open, open_for_change, open_lock, open_own, open_shared, read, read_own,
     read_to_string,
 };
 pub use text::{MAX_QUOTED_CHARS, quoted, shortened};
+pub use units::{in_other_unit, unit_of};
 pub use write::{Draft, Folder, check_folder, make_folder, private_folder, state_folder, write};
 
 /// Most bytes of a file of `/proc` about a process: 65,530 mappings (`vm.max_map_count`) with names

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::hints::{Excerpt, explained, unknown, with_unit};
+
 /// Most characters of a quoted line: one with a mark below.
 const LINE: usize = 100;
 /// Most characters of any other line: lists of accepted keys are long.
@@ -69,6 +71,7 @@ fn in_marks(text: &str) -> Option<usize> {
 /// the cut keeps that place.
 pub fn shortened(message: &str) -> String {
     let message: &str = &with_ways_out(message);
+    let message: &str = &with_hints(message);
     if message.len() <= LINE && message.lines().count() <= LINES {
         return message.to_owned();
     }
@@ -133,6 +136,27 @@ fn with_ways_out(message: &str) -> Cow<'_, str> {
             .into(),
         false => message.into(),
     }
+}
+
+/// The sentence of a parser in a user's words, where it is one of those that need it.
+fn with_hints(message: &str) -> Cow<'_, str> {
+    let lines: Vec<&str> = message.lines().take(LINES).collect();
+    let of_excerpt = lines.windows(3).enumerate().find_map(|(at, three)| {
+        let (place, _) = mark(three[1])?;
+        Some((at + 2, explained(three[2], Excerpt::new(three[0], place)?)?))
+    });
+    let of_line = || {
+        let begins = |line: &str| line.find("unknown field `").or_else(|| line.find("unknown variant `"));
+        lines.iter().enumerate().find_map(|(at, line)| {
+            let (before, words) = line.split_at(begins(line)?);
+            Some((at, format!("{before}{}", unknown(words, None)?)))
+        })
+    };
+    let of_range = || lines.iter().enumerate().find_map(|(at, line)| Some((at, with_unit(line)?)));
+    let Some((at, words)) = of_excerpt.or_else(of_line).or_else(of_range) else { return message.into() };
+    let replaced =
+        message.lines().enumerate().map(|(index, line)| if index == at { words.as_str() } else { line });
+    replaced.collect::<Vec<_>>().join("\n").into()
 }
 
 /// Where the first caret is, if this is a line that marks a place.

@@ -25,6 +25,57 @@ pub enum LabError {
         #[source]
         cause: ConfigError,
     },
+    /// There is no such file of a robot.
+    #[error(
+        "{path}: {found}. Built-in robots are {}: `takt trace NAME` runs one without a file, and the folder `robots` of Takt's \
+         sources has a file of each", shipped.join(", "), path = path.display()
+    )]
+    NoRobotFile {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer, and files that are there instead.
+        found: String,
+        /// The built-in robots.
+        shipped: Vec<&'static str>,
+    },
+    /// A name is neither a file's nor that of a built-in robot.
+    #[error("\"{name}\": there is neither a file nor a built-in robot of that name; built in are {}{meant}", shipped.join(", "))]
+    NoRobot {
+        /// The name.
+        name: String,
+        /// The built-in robots.
+        shipped: Vec<&'static str>,
+        /// The one that was probably meant, as the end of a sentence.
+        meant: String,
+    },
+    /// A file without the key `robot` has keys that the robot which is assumed then does not have.
+    #[error(
+        "{source}\nwithout the key `robot`, a file is read as that of the robot \"{assumed}\": name the robot in the first line, \
+         robot = \"NAME\"; there are {}", known.join(", ")
+    )]
+    Unnamed {
+        /// Why it is not that robot's.
+        source: Box<LabError>,
+        /// The robot.
+        assumed: &'static str,
+        /// All robots.
+        known: Vec<&'static str>,
+    },
+    /// A trace has no thread of that name or id.
+    #[error(
+        "{what}: no thread has the name or the id \"{thread}\". Of the {seen} names that were seen, these are nearest: {}. A name has \
+         at most 15 characters; `ps -eLo tid,comm` lists those that run now", near.join(", ")
+    )]
+    NoThread {
+        /// What was looked into: a file, or the present.
+        what: String,
+        /// The name or the id.
+        thread: String,
+        /// The names most like it.
+        near: Vec<String>,
+        /// How many names there are.
+        seen: usize,
+    },
     /// An option, or a file of the lab's own, is wrong.
     #[error("{0}")]
     Config(String),

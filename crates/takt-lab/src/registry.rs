@@ -1,5 +1,6 @@
 //! The robots that a program has, and any robot's file: the key `robot` at the top says which.
 
+use std::io;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -62,7 +63,26 @@ impl Registry {
     }
 
     fn unknown(&self, robot: &str) -> SettingError {
-        SettingError::value(ROBOT, format!("\"{robot}\""), self.names())
+        let known = self.kinds.iter().map(|kind| kind.name);
+        let meant = takt_files::did_you_mean(robot, known);
+        SettingError::value(ROBOT, format!("\"{robot}\""), format!("{}{meant}", self.names()))
+    }
+
+    /// Names of the shipped configurations.
+    fn shipped_names(&self) -> Vec<&'static str> {
+        self.kinds.iter().flat_map(|kind| kind.shipped).map(|(name, _)| *name).collect()
+    }
+
+    /// A robot's file that cannot be read; of one that does not exist, which robots there are.
+    fn unreadable(&self, path: &Path, source: io::Error) -> LabError {
+        match source.kind() {
+            io::ErrorKind::NotFound => LabError::NoRobotFile {
+                path: path.to_owned(),
+                found: source.to_string(),
+                shipped: self.shipped_names(),
+            },
+            _ => LabError::io(path)(source),
+        }
     }
 
     /// Text of a shipped configuration.
@@ -88,18 +108,27 @@ impl Registry {
     /// # Errors
     /// [`LabError::Files`] or [`LabError::File`], which names file, line and what is accepted.
     pub fn load(&self, path: &Path) -> Result<RobotFile, LabError> {
-        let text =
-            takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES).map_err(LabError::io(path))?;
+        let text = takt_files::read_configuration(path).map_err(|source| self.unreadable(path, source))?;
         self.parse(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new("")))
     }
 
     /// A file where there is one of that name, else the shipped configuration.
     ///
     /// # Errors
-    /// As [`load`](Self::load) and [`shipped`](Self::shipped).
+    /// As [`load`](Self::load) and [`shipped`](Self::shipped); [`LabError::NoRobot`] for a name
+    /// that is neither.
     pub fn load_or_shipped(&self, name: &str) -> Result<RobotFile, LabError> {
         let path = Path::new(name);
-        if path.is_file() { self.load(path) } else { self.shipped(name) }
+        let is_path = name.contains('/') || path.extension().is_some();
+        if is_path || path.is_file() {
+            return self.load(path);
+        }
+        let shipped = self.shipped_names();
+        if !shipped.contains(&name) {
+            let meant = takt_files::did_you_mean(name, shipped.iter().copied());
+            return Err(LabError::NoRobot { name: name.to_owned(), shipped, meant });
+        }
+        self.shipped(name)
     }
 
     /// Reads a text. `name` stands for it in errors; `folder` is what its paths are relative to.
@@ -107,18 +136,28 @@ impl Registry {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn parse(&self, text: &str, name: &str, folder: &Path) -> Result<RobotFile, LabError> {
-        let kind = self.kind_of(text).map_err(LabError::file(name))?;
-        let file = (kind.read)(text, name, folder)?;
+        let (kind, is_named) = self.kind_of(text).map_err(LabError::file(name))?;
+        let file = (kind.read)(text, name, folder).map_err(|source| match is_named {
+            false if source.to_string().contains("unknown field") => LabError::Unnamed {
+                source: Box::new(source),
+                assumed: kind.name,
+                known: self.kinds.iter().map(|kind| kind.name).collect(),
+            },
+            _ => source,
+        })?;
         let measured = file.measures().and_then(|measures| Ok(check_claims(file.verdict(), &measures)?));
         measured.map_err(LabError::file(name))?;
         Ok(file)
     }
 
-    /// The robot that a text is about.
-    fn kind_of(&self, text: &str) -> Result<&'static Kind, ConfigError> {
+    /// The robot that a text is about, and whether the text names it.
+    fn kind_of(&self, text: &str) -> Result<(&'static Kind, bool), ConfigError> {
         let which: Which = toml::from_str(text)?;
-        let named = which.robot.as_ref().and_then(toml::Value::as_str).or(self.unnamed);
-        let robot = named.ok_or_else(|| SettingError::conflict("the key robot is missing", self.names()))?;
-        Ok(self.kind(robot).ok_or_else(|| self.unknown(robot))?)
+        let named = which.robot.as_ref().and_then(toml::Value::as_str);
+        let robot = named
+            .or(self.unnamed)
+            .ok_or_else(|| SettingError::conflict("the key robot is missing", self.names()))?;
+        let kind = self.kind(robot).ok_or_else(|| self.unknown(robot))?;
+        Ok((kind, which.robot.is_some()))
     }
 }

@@ -269,7 +269,7 @@ pub trait Robot: Erased + Debug + Send + Sync {
     /// # Errors
     /// [`ConfigError`], of a robot whose file alone says it.
     fn set_policy(&mut self, _policy: &str) -> Result<(), ConfigError> {
-        let why = "this robot names its policy in its file";
+        let why = "this robot does not take it; set `policy` in its file";
         Err(SettingError::conflict("--policy", why).into())
     }
 

@@ -285,15 +285,10 @@ fn named(trace: &Trace, what: &str, thread: &str) -> Result<(i32, Vec<i32>), Lab
                 trace.threads.values().map(|t| t.name.as_str()).filter(|n| !n.is_empty()).collect();
             names.sort_unstable();
             names.dedup();
-            let more = names.len().saturating_sub(MOST_LISTED);
-            names.truncate(MOST_LISTED);
+            let near = takt_files::closest(&thread, names.iter().copied(), MOST_NEAR);
             // A file can give a thread any name.
-            let names: Vec<String> = names.into_iter().map(takt_files::quoted).collect();
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            Err(LabError::Config(format!(
-                "{what}: no thread \"{thread}\"; seen were {}{more}",
-                names.join(", ")
-            )))
+            let near: Vec<String> = near.into_iter().map(takt_files::quoted).collect();
+            Err(LabError::NoThread { what: what.to_owned(), thread, near, seen: names.len() })
         }
         (&[only], _) | (_, &[only]) => Ok((only, tids.into_iter().filter(|&tid| tid != only).collect())),
         _ => {
@@ -325,7 +320,10 @@ fn named(trace: &Trace, what: &str, thread: &str) -> Result<(i32, Vec<i32>), Lab
     }
 }
 
-/// Names or ids that a message lists.
+/// Names of other threads that a message lists where one does not exist.
+const MOST_NEAR: usize = 5;
+
+/// Ids that a message lists.
 const MOST_LISTED: usize = 40;
 
 fn ids(tids: &[i32], most: usize) -> String {

@@ -179,7 +179,7 @@ impl Goals {
     /// It cannot be read, or says nothing that could be kept.
     pub fn read(path: &Path) -> Result<Self, GoalsError> {
         let name = path.display().to_string();
-        let text = takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES)
+        let text = takt_files::read_configuration(path)
             .map_err(|source| GoalsError::Read { path: name.clone(), source })?;
         Self::parse(&text, &name)
     }

@@ -103,7 +103,7 @@ impl Trajectory {
                     return refuse(
                         "motion.amplitude_rad",
                         format!("{amplitude_rad:?}"),
-                        "six angles within ±2π",
+                        "six angles of -6.2832 to 6.2832",
                     );
                 }
                 within("motion.frequency_hz", *frequency_hz, 0.001, 10.0)?;
@@ -116,7 +116,11 @@ impl Trajectory {
                     return refuse("motion.offsets_rad", received, "1 to 1000 places of six angles");
                 }
                 if let Some(place) = offsets_rad.iter().find(|place| !angles(place)) {
-                    return refuse("motion.offsets_rad", format!("{place:?}"), "six angles within ±2π");
+                    return refuse(
+                        "motion.offsets_rad",
+                        format!("{place:?}"),
+                        "six angles of -6.2832 to 6.2832",
+                    );
                 }
                 within("motion.dwell_s", *dwell_s, 0.0, 3600.0)?;
                 // First from where the arm stands; the round then begins anew from the last place.

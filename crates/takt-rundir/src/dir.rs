@@ -22,7 +22,7 @@ use crate::files::{json_text, parse_json, read_json, sha256};
 use crate::memory::Memory;
 use crate::samples::{NumberFile, SampleFile};
 use crate::series::{self, Series};
-use crate::{Error, FORMAT, Measure, RunHeader, SealState, seal, steps, utc};
+use crate::{Error, FORMAT, Measure, NotARun, RunHeader, SealState, seal, steps, utc};
 
 /// File of facts and settings.
 pub const RUN_FILE: &str = "run.json";
@@ -55,6 +55,7 @@ fn not_made(error: std::io::Error) -> std::io::Error {
     }
     let why = match error.kind() {
         ErrorKind::PermissionDenied => "no permission to make a folder there",
+        ErrorKind::NotADirectory => "a part of this path is a file, and no folder",
         ErrorKind::ReadOnlyFilesystem => "the file system there is read-only",
         _ => return error,
     };
@@ -150,11 +151,7 @@ impl RunDir {
         if path.join(RUN_FILE).is_file() {
             return Ok(Self { path: path.to_owned(), memory: Memory::default() });
         }
-        Err(Error::Damaged {
-            path: path.to_owned(),
-            found: format!("no {RUN_FILE}"),
-            expected: "a run directory",
-        })
+        Err(Error::NoRun { path: path.to_owned(), found: found_instead(path) })
     }
 
     /// Removes the directory of a run that could not begin, with what was prepared in it. Only for
@@ -406,15 +403,31 @@ impl RunDir {
 /// [`Error::Io`]; [`Error::Damaged`] when there is none.
 pub fn find_runs(path: &Path) -> Result<Vec<RunDir>, Error> {
     let mut runs = Vec::new();
-    search(path, 3, &mut runs)?;
+    if path.is_dir() {
+        search(path, 3, &mut runs)?;
+    }
     if runs.is_empty() {
-        return Err(Error::Damaged {
-            path: path.to_owned(),
-            found: format!("no {RUN_FILE}, nor folders that have one"),
-            expected: "a run directory or a folder of run directories",
-        });
+        return Err(Error::NoRuns { path: path.to_owned(), found: found_instead(path) });
     }
     Ok(runs)
+}
+
+/// What is at `path`, which was expected to be a run directory and is none.
+fn found_instead(path: &Path) -> NotARun {
+    if !path.exists() {
+        return NotARun::Nothing;
+    }
+    if !path.is_dir() {
+        return NotARun::File;
+    }
+    let mut runs = Vec::new();
+    // A folder that cannot be read has no runs that could be named.
+    let _ = search(path, 2, &mut runs);
+    match runs.first() {
+        Some(first) => NotARun::Folder { runs: runs.len(), first: first.path.clone() },
+        None if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()) => NotARun::Empty,
+        None => NotARun::Other,
+    }
 }
 
 fn search(path: &Path, depth: usize, runs: &mut Vec<RunDir>) -> Result<(), Error> {

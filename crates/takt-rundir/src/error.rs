@@ -11,6 +11,14 @@ pub enum Error {
     /// A file is not what it should be.
     #[error("{path}: {found}; expected {expected}", path = path.display())]
     Damaged { path: PathBuf, found: String, expected: &'static str },
+    /// There is no run directory where one was named.
+    #[error("{path}: expected a run directory, which has a run.json; {found}", path = path.display())]
+    NoRun { path: PathBuf, found: NotARun },
+    /// There is no run directory, and no folder of some, where one was named.
+    #[error(
+        "{path}: expected a run directory, which has a run.json, or a folder of run directories; {found}", path = path.display()
+    )]
+    NoRuns { path: PathBuf, found: NotARun },
     /// A run could not be written while it went on, and what of it is in memory is not on the disk.
     #[error(
         "the run could not be written ({}: {why}): what is shown is what was in memory, {rows_lost} rows of samples are lost, and the \
@@ -27,6 +35,33 @@ pub enum Error {
         /// Where the rest is, in words; empty where it is nowhere.
         kept: String,
     },
+}
+
+/// What is there instead of a run directory.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum NotARun {
+    /// Nothing.
+    #[error(
+        "there is nothing of that name. `takt run` and `takt campaign run` print the folder they made; the default is takt-runs"
+    )]
+    Nothing,
+    /// A file.
+    #[error("this is a file. Name the folder that it lies in")]
+    File,
+    /// A campaign, or another folder of runs.
+    #[error("this is a folder with {runs} runs in it. Name one of them, such as {}", first.display())]
+    Folder {
+        /// How many.
+        runs: usize,
+        /// The first by name.
+        first: PathBuf,
+    },
+    /// An empty folder.
+    #[error("this folder is empty")]
+    Empty,
+    /// Another folder.
+    #[error("this folder has none, nor have the folders in it")]
+    Other,
 }
 
 impl Error {

@@ -30,7 +30,7 @@ pub use cpu::CpuPower;
 pub use dir::{
     HASHES_FILE, RUN_FILE, RunDir, SAMPLES_FOLDER, SUMMARY_FILE, find_runs, set_aside, utc_name, utc_now,
 };
-pub use error::{Error, HeaderError};
+pub use error::{Error, HeaderError, NotARun};
 pub use files::{read_json, sha256, sha256_of, write_json};
 pub use header::{
     Counter, Experiment, FORMAT, Factor, Measure, Phase, Place, RunHeader, Work, check_claims, judged,

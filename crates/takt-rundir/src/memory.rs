@@ -64,7 +64,7 @@ impl Error {
         match self {
             Self::Io { source, .. } => is_outside(source),
             Self::Unwritten { .. } => true,
-            Self::Damaged { .. } => false,
+            Self::Damaged { .. } | Self::NoRun { .. } | Self::NoRuns { .. } => false,
         }
     }
 

@@ -65,7 +65,9 @@ pub enum StoreError {
         why: String,
     },
     /// There is no such run, or several.
-    #[error("store {place}: {found} run{} begin{} with {asked}; see takt store ls", if *found == 1 { "" } else { "s" }, if *found == 1 { "s" } else { "" })]
+    #[error(
+        "store {place}: expected one run whose hash or name begins with {asked}, found {found}; `takt store ls {place}` lists them"
+    )]
     Which {
         /// Which store.
         place: String,

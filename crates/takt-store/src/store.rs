@@ -154,7 +154,9 @@ impl Store {
                     None => Err(wrong(&format!("{ABOUT} does not say its version"))),
                 }
             }
-            None if !create => Err(wrong(&format!("is no store: there is no {ABOUT}"))),
+            None if !create => Err(wrong(&format!(
+                "is no store: there is no {ABOUT}. Name another folder, or make a store: `takt store put {name} RUN`"
+            ))),
             None => {
                 if !store.objects.is_empty()? {
                     // Another may have made it a store meanwhile.

@@ -40,9 +40,9 @@ pub use self::watch::Watch;
 /// Help of `--otlp`, wherever it is.
 #[cfg(feature = "otlp")]
 const OTLP: &str = "\
-Tell an OpenTelemetry collector at this address (OTLP over HTTP, such as http://127.0.0.1:4318; https:// where takt was \
-built with TLS) of it; the variables OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE, \
-OTEL_RESOURCE_ATTRIBUTES and OTEL_METRIC_EXPORT_INTERVAL count";
+Send metrics to an OpenTelemetry collector at this address (OTLP over HTTP), such as http://127.0.0.1:4318 (https:// needs a \
+build with TLS); the variables OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE, OTEL_RESOURCE_ATTRIBUTES and \
+OTEL_METRIC_EXPORT_INTERVAL apply";
 
 /// Real-time Linux for robots: run it, prove it, keep it.
 #[derive(Debug, Parser)]
@@ -54,7 +54,12 @@ OTEL_RESOURCE_ATTRIBUTES and OTEL_METRIC_EXPORT_INTERVAL count";
 Neither the speed slider nor the digital outputs that takt commands are safety-rated. Takt is not a certified \
 safety function.
 
-Exit status: 0 done; 1 not PASS (with --check), or some of several runs failed; 2 could not; 3 done, but what was printed is lost."
+Exit status:
+  0  done; with --check, the verdict is PASS
+  1  with --check, the verdict is not PASS; some of several runs failed; `gate`: worse
+  2  not done: wrong arguments, missing files, missing rights
+  3  the run is complete and sealed, but its output could not be printed (disk full or broken pipe)
+  4  `gate`: too little data to tell"
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -66,77 +71,72 @@ pub struct Args {
 pub enum Command {
     /// Run a robot from its configuration file, live or in replay
     Run(Run),
-    /// Measure a robot over a matrix of policies and interference
+    /// Measure a robot under every policy and interference of a paper
     #[cfg(any(feature = "cell", feature = "uav", feature = "daq", feature = "humanoid", feature = "ros"))]
     Bench {
         #[command(subcommand)]
         robot: bench::BenchRobot,
     },
-    /// Measure a robot under every combination of some factors
+    /// Measure a robot under every combination of the factors you choose
     Campaign {
         #[command(subcommand)]
         what: Campaign,
     },
-    /// Compare kernels without a reboot: in virtual machines, in counted time
+    /// Compare kernels without a reboot, in virtual machines
     Kernels {
         #[command(subcommand)]
         what: kernels::Kernels,
     },
-    /// Find what makes this machine unfit for real time, with evidence and the fix
+    /// List what makes this machine unfit for real time, with the fix for each
     Doctor(Doctor),
-    /// Run a robot with the kernel traced: activation paths, and the cause of every late release
+    /// Run a robot, or follow a thread, with the kernel traced: the cause of every late release
     Trace(Trace),
-    /// Watch any program's loops from outside: which threads are periodic, how late they are, and
-    /// whose fault that is
+    /// Watch the loops of any program: how late each one is, and what delayed it
     Watch(Watch),
-    /// Search the settings of this machine that make a loop less late, by experiment, and take all
-    /// of them back
+    /// Try settings of this machine on a loop, and report those that measurably help
     Tune(tune::Tune),
-    /// Write a report about run directories: one HTML file and the same as Markdown
+    /// Write a report on runs, as HTML and as Markdown
     Report(Report),
     /// Compare runs, campaigns, kernels or machines: differences with confidence intervals
     Compare(Compare),
-    /// Keep sealed runs in a store: a folder that machines share, or a bucket
+    /// Keep sealed runs in a shared folder or a bucket
     #[cfg(feature = "store")]
     Store {
         #[command(subcommand)]
         what: Store,
     },
-    /// Judge new runs by those before: better, same, worse or cannot tell; for CI systems
+    /// Decide whether new runs are slower than a baseline; for CI
     Gate(gate::Gate),
-    /// Find since when a measure is worse: change points over kernels, versions or days
+    /// Find when a regression began, over kernels, versions or days
     History(gate::History),
-    /// Write a run's samples for other tools: cyclictest's histogram, CSV, or MCAP for Foxglove and
-    /// Rerun
+    /// Write the samples of a run as a histogram, as CSV, or as MCAP for Foxglove and Rerun
     Export(Export),
-    /// Show everything: recorded pedestrians, simulated robot, view, short bench, verdict
+    /// Show everything on recorded people and a simulated robot
     #[cfg(feature = "cell")]
     Demo(Demo),
-    /// Check a configuration file of a robot, or a campaign file
+    /// Check the file of a robot or a campaign
     Check {
-        /// File (TOML)
+        /// File of a robot or a campaign (TOML)
         config: PathBuf,
     },
-    /// Record the cameras of a configuration to MCAP, for replay and for Foxglove
+    /// Record the cameras of a cell as MCAP, for replay and for Foxglove
     #[cfg(feature = "cell")]
     Record(Record),
-    /// Learn which parts of the pictures of standing cameras never have depth, while nobody is
-    /// there
+    /// Learn where fixed cameras never measure depth, while the cell is empty
     #[cfg(feature = "cell")]
     Background(Background),
-    /// Serve simulated EtherCAT devices at an interface, for any master
+    /// Simulate EtherCAT devices on an interface, for any master
     #[cfg(feature = "humanoid")]
     Segment(Segment),
-    /// Capture EtherCAT traffic, and find who is to blame for slow, late and missing frames of any
-    /// master
+    /// Capture EtherCAT frames, and find the cause of slow, late and missing ones
     #[cfg(feature = "humanoid")]
     Ethercat {
         #[command(subcommand)]
         what: ethercat::Ethercat,
     },
-    /// Run a simulated robot controller alone (RTDE and dashboard), for other clients
+    /// Simulate a robot controller (RTDE and dashboard), for any client
     Simulate(Simulate),
-    /// Keep latency goals on running ROS 2 processes, by reservations from an analysis
+    /// Keep the latency goals of ROS 2 processes, by CPU reservations
     #[cfg(feature = "ros")]
     Manage(Manage),
     /// Undo what a killed run has changed of the machine: what a run starts
@@ -147,27 +147,26 @@ pub enum Command {
         #[arg(long)]
         watchdog: PathBuf,
     },
-    /// Run processes that behave like ROS 2 nodes, with known costs, for the latency manager
+    /// Simulate ROS 2 nodes with known costs, for the latency manager
     #[cfg(feature = "ros")]
     Workload(Workload),
-    /// Answer how far the clocks of two machines are apart, for managers on the other ones; with
-    /// --ask: ask
+    /// Measure how far the clocks of two machines are apart
     #[cfg(feature = "ros")]
     Clock(Clock),
-    /// Check a GPU before it is used, and compile kernels for machines without a compiler
+    /// Check a GPU, and compile its kernels for machines without a compiler
     #[cfg(feature = "cell")]
     Gpu {
         #[command(subcommand)]
         what: gpu::Gpu,
     },
-    /// Print completions for a shell: takt completions bash > /etc/bash_completion.d/takt
+    /// Print completions: takt completions bash > /etc/bash_completion.d/takt
     Completions {
         /// Which shell
         shell: clap_complete::Shell,
     },
     /// Print a manual page: takt man | man -l -
     Man {
-        /// Of this command (bench-cell, run); without, of takt itself
+        /// Command, such as run or bench-cell [default: takt itself]
         page: Option<String>,
     },
     /// Work on a GPU: what a load starts as a process of its own
@@ -187,11 +186,42 @@ pub enum Command {
     DaqFarEnd,
 }
 
+/// Longest time that a command takes, seconds.
+const MAX_SECONDS: f64 = 86_400.0 * 40.0;
+
+/// Units that are written behind a time, and their seconds.
+const TIMES: [(&str, f64); 9] = [
+    ("ms", 1e-3),
+    ("min", 60.0),
+    ("sec", 1.0),
+    ("seconds", 1.0),
+    ("minutes", 60.0),
+    ("s", 1.0),
+    ("m", 60.0),
+    ("h", 3600.0),
+    ("d", 86_400.0),
+];
+
 fn positive_seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 * 40.0 => Ok(seconds),
-        _ => Err("accepted are numbers above 0, at most 40 days".to_owned()),
+    let fits = |seconds: &f64| *seconds > 0.0 && *seconds <= MAX_SECONDS;
+    if let Some(seconds) = text.parse::<f64>().ok().filter(fits) {
+        return Ok(seconds);
     }
+    let with_unit = TIMES.iter().find_map(|(unit, seconds)| {
+        let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
+        Some(number * seconds)
+    });
+    let fix = with_unit
+        .filter(fits)
+        .map_or_else(String::new, |seconds| format!("; write {seconds}, without a unit"));
+    Err(format!(
+        "expected a number of seconds above 0 and at most {MAX_SECONDS} (40 days), such as 30 or 0.5{fix}"
+    ))
+}
+
+/// As [`positive_seconds`], and 0: no measurement.
+fn measured_seconds(text: &str) -> Result<f64, String> {
+    if text.parse() == Ok(0.0) { Ok(0.0) } else { positive_seconds(text) }
 }
 
 /// From 8 kHz to 1 Hz, with room: what a period is looked for in.
@@ -199,7 +229,7 @@ fn watched_period(text: &str) -> Result<Duration, String> {
     let period = takt_rt::duration::parse(text).map_err(|error| error.to_string())?;
     match period {
         period if (Duration::from_micros(50)..=Duration::from_secs(10)).contains(&period) => Ok(period),
-        _ => Err("accepted are 50us to 10s".to_owned()),
+        _ => Err("expected a time of 50us to 10s".to_owned()),
     }
 }
 
@@ -209,20 +239,20 @@ const MOST_NOISE: u32 = 4096;
 fn noise_threads(text: &str) -> Result<u32, String> {
     match text.parse::<u32>() {
         Ok(count) if count <= MOST_NOISE => Ok(count),
-        _ => Err(format!("accepted are 0 to {MOST_NOISE}")),
+        _ => Err(format!("expected a whole number of 0 to {MOST_NOISE} threads")),
     }
 }
 
 /// `takt clock`
 #[derive(Debug, clap::Args)]
 pub struct Clock {
-    /// Address to answer at (UDP); it reports nothing but the time
+    /// Address (UDP) at which to answer with the time of this machine
     #[arg(long, default_value = "0.0.0.0:7117")]
     pub listen: std::net::SocketAddr,
-    /// Ask the machine on which `takt clock` runs (host or host:port), and end
+    /// Measure against the machine HOST, on which `takt clock` runs, and exit
     #[arg(long, value_name = "HOST", conflicts_with_all = ["listen", "seconds"])]
     pub ask: Option<String>,
-    /// Stop after so many seconds; without, Ctrl-C stops
+    /// Stop after this many seconds [default: at Ctrl-C]
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
 }
@@ -231,23 +261,23 @@ pub struct Clock {
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::SEGMENT)]
 pub struct Segment {
-    /// Devices of the built-in humanoid
+    /// Number of devices of the built-in humanoid
     #[arg(long, default_value_t = 59, conflicts_with = "config")]
     pub devices: usize,
-    /// Segment file (TOML) instead of the built-in humanoid
+    /// Segment file (TOML), instead of the built-in humanoid
     #[arg(long)]
     pub config: Option<PathBuf>,
-    /// Interface to serve at; a veth pair of its own when absent
+    /// Interface of the devices [default: a new veth pair]
     #[arg(long)]
     pub interface: Option<String>,
-    /// Record all frames at both ends into this new file (pcapng), for `takt ethercat analyse` and
-    /// Wireshark; with --interface at that end alone
+    /// Record all frames at both ends in this new file (pcapng), for `takt ethercat analyse` and
+    /// Wireshark; with --interface, at that end only
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
-    /// Policy of its thread, such as fifo:98; it stands for hardware
+    /// Policy of the thread that simulates the devices, such as fifo:98
     #[arg(long)]
     pub policy: Option<Policy>,
-    /// Stop after so many seconds; without, Ctrl-C stops
+    /// Stop after this many seconds [default: at Ctrl-C]
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
 }
@@ -256,15 +286,15 @@ pub struct Segment {
 #[cfg(feature = "ros")]
 #[derive(Debug, clap::Args)]
 pub struct Workload {
-    /// System file (TOML); without, the mobile robot of the ROS-Llama paper
+    /// System file (TOML) [default: the mobile robot of the ROS-Llama paper]
     pub system: Option<PathBuf>,
-    /// Length, seconds; the load phases divide it equally
+    /// Length in seconds, divided equally among the load phases
     #[arg(long, default_value_t = 66.0, value_parser = positive_seconds)]
     pub seconds: f64,
-    /// Load of the built-in robot: paper, or eight-trackers, which is heavier
+    /// Load of the built-in robot: paper, or eight-trackers (heavier)
     #[arg(long, conflicts_with = "system", default_value_t = takt_robot_ros::Load::Paper, value_parser = bench::load)]
     pub load: takt_robot_ros::Load,
-    /// Print the built-in system to begin from, and end
+    /// Print the built-in system file and exit; copy it to write your own
     #[arg(long)]
     pub show: bool,
     /// Run this node alone: what the command starts for each of its nodes
@@ -279,27 +309,27 @@ pub struct Workload {
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::DOCTOR)]
 pub struct Doctor {
-    /// Time for measurements, seconds; 0 only reads settings
-    #[arg(long, default_value_t = 3.0, value_parser = clap::value_parser!(f64))]
+    /// Seconds of measurement; 0 only reads settings
+    #[arg(long, default_value_t = 3.0, value_parser = measured_seconds)]
     pub seconds: f64,
-    /// Make the safe changes, or exactly those of a file that `takt tune` left; what was there
-    /// before is kept for --revert
+    /// Apply the fixes that are safe, or the settings in FILE, which `takt tune` wrote; --revert
+    /// undoes them (needs root)
     #[arg(long, value_name = "FILE", num_args = 0..=1, conflicts_with = "revert")]
     pub apply: Option<Option<PathBuf>>,
-    /// Put back what --apply changed
+    /// Undo what --apply changed (needs root)
     #[arg(long, visible_alias = "undo")]
     pub revert: bool,
-    /// With --apply FILE: wait so many seconds at most until the threads run that it names
+    /// With --apply FILE: wait at most this many seconds for the threads that FILE names
     #[arg(long, value_name = "SECONDS", requires = "apply", value_parser = positive_seconds)]
     pub wait: Option<f64>,
-    /// File that keeps the settings from before --apply; for root /var/lib/takt/doctor.json unless
-    /// said otherwise
+    /// File that keeps the settings from before --apply [default for root:
+    /// /var/lib/takt/doctor.json]
     #[arg(long)]
     pub state: Option<PathBuf>,
     /// Print the findings as JSON
     #[arg(long)]
     pub json: bool,
-    /// Exit with 1 when something makes the machine unfit
+    /// Exit with 1 if the machine is unfit
     #[arg(long)]
     pub check: bool,
 }
@@ -310,14 +340,14 @@ pub struct Report {
     /// Run directories, or folders of them (campaigns)
     #[arg(required_unless_present = "results")]
     pub dirs: Vec<PathBuf>,
-    /// Folder for report.html and report.md; the first of the folders when absent
+    /// Folder for report.html and report.md [default: the first of the folders]
     #[arg(long)]
     pub out: Option<PathBuf>,
-    /// Instead of a report: sum each run up in a small file of this folder, which is shipped with
-    /// the documentation
+    /// Instead of a report, summarize each run in a small file of this folder, for the
+    /// documentation
     #[arg(long, value_name = "FOLDER", requires = "page", conflicts_with = "out")]
     pub results: Option<PathBuf>,
-    /// The page (Markdown) that is written from all summaries in the folder of --results
+    /// Page (Markdown) to write from all summaries in the folder of --results
     #[arg(long, value_name = "FILE", requires = "results")]
     pub page: Option<PathBuf>,
 }
@@ -325,28 +355,27 @@ pub struct Report {
 /// `takt compare`
 #[derive(Debug, clap::Args)]
 pub struct Compare {
-    /// Two or more sides: run directories or folders of them; the first is what the others are
-    /// compared with. With --by: one store
+    /// Run directories or folders of them, two or more; the first is the reference. With --by: one
+    /// store
     #[arg(required = true)]
     pub sides: Vec<PathBuf>,
-    /// Compare groups of the runs of a store: those that have the same values in these columns of
-    /// its index, or in these factors of their campaign; the first group is what the others are
-    /// compared with
+    /// Group the runs of a store by these columns of its index or factors of their campaign, and
+    /// compare the groups with the first one
     #[cfg(feature = "store")]
     #[arg(long, value_name = "COLUMN,...", value_delimiter = ',', conflicts_with = "across_machines")]
     pub by: Vec<String>,
-    /// Only the runs of which this is true, as in SQL: "robot = 'uav' and stolen < 0.01"
+    /// Only the runs that match, as in SQL: "robot = 'uav' and stolen < 0.01"
     #[cfg(feature = "store")]
     #[arg(long = "where", value_name = "CONDITION", requires = "by")]
     pub condition: Option<String>,
-    /// Figures from the samples of every run instead of those that the index has
+    /// Compute figures from all samples, instead of reading them from the index
     #[cfg(feature = "store")]
     #[arg(long, requires = "by")]
     pub samples: bool,
     /// Only this measure
     #[arg(long)]
     pub measure: Option<String>,
-    /// Compare although the machines or kernels differ; what differs is said first
+    /// Compare even if machines or kernels differ; the differences are listed first
     #[arg(long)]
     pub across_machines: bool,
     /// Print the comparison as JSON
@@ -370,16 +399,16 @@ pub enum Format {
 pub struct Export {
     /// Run directory
     pub run: PathBuf,
-    /// What to write
+    /// Format
     #[arg(long, value_enum, default_value_t = Format::Histogram)]
     pub format: Format,
-    /// Measure; the run's main one when absent. MCAP has all
+    /// Measure [default: the run's main one; MCAP has all]
     #[arg(long)]
     pub measure: Option<String>,
-    /// Bins of the histogram; values beyond are counted as overflows
+    /// Bins of the histogram; larger values count as overflows
     #[arg(long, default_value_t = takt_report::export::BINS)]
     pub bins: usize,
-    /// File; standard output when absent
+    /// File [default: standard output]
     #[arg(long)]
     pub out: Option<PathBuf>,
 }
@@ -388,13 +417,13 @@ pub struct Export {
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::DEMO)]
 pub struct Demo {
-    /// Without a view
+    /// Show nothing
     #[arg(long)]
     pub headless: bool,
-    /// Show it in the terminal instead of on a web page
+    /// Show the run in the terminal instead of on a web page
     #[arg(long, conflicts_with = "headless")]
     pub terminal: bool,
-    /// Length of the shown run in seconds: a PASS takes 30 s of evidence
+    /// Length of the shown run in seconds; a PASS needs 30 s of evidence
     #[arg(long, default_value_t = 32.0, value_parser = positive_seconds)]
     pub seconds: f64,
     /// Length of each of the four bench runs in seconds
@@ -411,12 +440,12 @@ pub struct Demo {
 /// `takt record`
 #[derive(Debug, clap::Args)]
 pub struct Record {
-    /// Configuration file (TOML)
+    /// File of the cell (TOML)
     pub config: PathBuf,
-    /// Folder for the recordings, one file a camera
+    /// Folder for the recordings, one file for each camera
     #[arg(long)]
     pub out: PathBuf,
-    /// Stop after so many seconds; without, Ctrl-C stops
+    /// Stop after this many seconds [default: at Ctrl-C]
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
 }
@@ -424,13 +453,13 @@ pub struct Record {
 /// `takt background`
 #[derive(Debug, clap::Args)]
 pub struct Background {
-    /// Configuration file (TOML); nobody may stand in the pictures, and the robot only where it
-    /// always has depth
+    /// File of the cell (TOML); keep people out of the pictures, and the robot where its depth is
+    /// measured
     pub config: PathBuf,
-    /// Folder for the backgrounds, one file a camera
+    /// Folder for the backgrounds, one file for each camera
     #[arg(long)]
     pub out: PathBuf,
-    /// How long to look, seconds
+    /// How long to observe, in seconds
     #[arg(long, value_parser = positive_seconds, default_value_t = 10.0)]
     pub seconds: f64,
 }
@@ -438,22 +467,22 @@ pub struct Background {
 /// `takt simulate`
 #[derive(Debug, clap::Args)]
 pub struct Simulate {
-    /// Settings of the simulated controller, as [robot.simulator] of a cell has them (TOML)
+    /// Settings of the controller (TOML), as in [robot.simulator] of a cell
     #[arg(long)]
     pub config: Option<PathBuf>,
-    /// Loopback address to listen on; without, the configuration's or 127.0.0.1
+    /// Loopback address to listen on [default: the configuration's, else 127.0.0.1]
     #[arg(long)]
     pub address: Option<IpAddr>,
-    /// RTDE port; 0 takes a free one; without, the configuration's or 30004
+    /// RTDE port; 0 for any free one [default: the configuration's, else 30004]
     #[arg(long)]
     pub rtde_port: Option<u16>,
-    /// Dashboard port; 0 takes a free one; without, the configuration's or 29999
+    /// Dashboard port; 0 for any free one [default: the configuration's, else 29999]
     #[arg(long)]
     pub dashboard_port: Option<u16>,
-    /// Write the controller's own log here: a CSV row for every cycle
+    /// Write the controller's log to this file, one CSV row for each cycle
     #[arg(long)]
     pub log: Option<PathBuf>,
-    /// Stop after so many seconds; without, Ctrl-C stops
+    /// Stop after this many seconds [default: at Ctrl-C]
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
 }

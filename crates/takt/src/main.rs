@@ -21,12 +21,11 @@ mod args;
 mod bounds;
 mod commands;
 mod ending;
+mod mistake;
 mod print;
 mod registry;
 
 use std::process::ExitCode;
-
-use clap::Parser;
 
 #[cfg(any(feature = "cell", feature = "uav", feature = "daq", feature = "humanoid", feature = "ros"))]
 use args::bench::BenchRobot;
@@ -59,12 +58,13 @@ fn main() -> ExitCode {
 
 /// The command line, or the end of the process with what is wrong with it.
 fn parsed() -> Args {
-    let error = match Args::try_parse() {
+    let error = match mistake::parse() {
         Ok(args) => return args,
         Err(error) => error,
     };
     let message = error.render().to_string();
-    let short = takt_files::shortened(&message);
+    let plain = mistake::in_plain_words(&message);
+    let short = takt_files::shortened(plain.as_deref().unwrap_or(&message));
     // Help and usual errors keep their colours.
     if !error.use_stderr() || short == message {
         error.exit();

@@ -22,6 +22,9 @@ pub enum PackageError {
     /// No package of that name is offered, nor in the cache.
     #[error("no kernel {name} is offered or in the cache{}. Fix: {fix}", there_are(near))]
     NotOffered { name: String, near: Vec<String>, fix: &'static str },
+    /// There is no image of a kernel at a path.
+    #[error("{path}: expected the image of a kernel (vmlinuz), found no file. Fix: `ls /boot/vmlinuz*` lists those of this machine", path = path.display())]
+    NoImage { path: PathBuf },
     /// The package manager failed.
     #[error("{command} failed: {message}. Fix: {fix}")]
     Apt {

@@ -109,6 +109,29 @@ impl Store {
         Ok((listed, error))
     }
 
+    /// Whether a kernel of that name is offered or in the cache. It fetches nothing; names of
+    /// another suite (`generic@sid`), whose lists would have to be fetched, pass.
+    ///
+    /// # Errors
+    /// [`PackageError::NotOffered`]; [`PackageError::NoImage`] for a path that does not exist.
+    pub fn check(&self, name: &str) -> Result<(), PackageError> {
+        if name.contains('/') {
+            let path = Path::new(name).to_owned();
+            return match path.exists() {
+                true => Ok(()),
+                false => Err(PackageError::NoImage { path }),
+            };
+        }
+        if name.contains('@') {
+            return Ok(());
+        }
+        match names::resolve(self.source.as_ref(), name) {
+            Err(error @ PackageError::NotOffered { .. }) if self.by_name(name)?.is_none() => Err(error),
+            // Without lists or network, runs on it fail, and say so.
+            _ => Ok(()),
+        }
+    }
+
     /// The kernel of that name, from the cache or fetched: a path (anything with a slash), a short
     /// name or a package, each also with `@SUITE` for another suite of the distribution
     /// (`generic@sid`).

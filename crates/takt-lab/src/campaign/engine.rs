@@ -1,11 +1,12 @@
 //! A campaign on disk: which runs it has, which are made, and what became of each; an [`Executor`]
 //! makes them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use takt_kernels::packages::Store;
 use takt_rundir::{
     FactDifference, KERNEL_FACTS, Machine, RunDir, read_json, set_aside, sha256_of, utc_name, utc_now,
     write_json,
@@ -31,6 +32,14 @@ const CONFIGS: &str = "configs";
 
 /// File that whoever has the runs made holds a lock on.
 const LOCK_FILE: &str = "lock";
+
+/// Refuses a virtual campaign with a kernel that does not exist, before there is a folder.
+fn check_kernels(plan: &Plan) -> Result<(), LabError> {
+    let Some(guests) = &plan.file.guests else { return Ok(()) };
+    let store = Store::open(guests.cache.as_deref())?;
+    let names: BTreeSet<&str> = plan.runs.iter().filter_map(|run| run.setup.kernel.as_deref()).collect();
+    Ok(names.into_iter().try_for_each(|name| store.check(name))?)
+}
 
 /// `campaign.json`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -77,6 +86,7 @@ impl Campaign {
         plan: Plan,
         prepare: impl FnOnce(&Self) -> Result<(), E>,
     ) -> Result<Self, E> {
+        check_kernels(&plan)?;
         let path = new_folder(root, &plan.file.name)?;
         let campaign = Self { registry, path, version: env!("CARGO_PKG_VERSION").to_owned(), plan };
         let made = campaign.write_configs().map_err(E::from).and_then(|()| prepare(&campaign));

@@ -126,8 +126,7 @@ impl Plan {
             |what: &str, error: String| LabError::Config(format!("campaign {}: {what}{error}", file.name));
         let (text, name, folder) = match (&file.robot, &file.config) {
             (_, Some(path)) => (
-                takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES)
-                    .map_err(LabError::io(path))?,
+                takt_files::read_configuration(path).map_err(LabError::io(path))?,
                 path.display().to_string(),
                 path.parent().unwrap_or(Path::new("")).to_owned(),
             ),

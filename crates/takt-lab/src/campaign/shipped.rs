@@ -17,8 +17,9 @@ pub fn shipped_text(registry: &Registry, name: &str) -> Result<&'static str, Lab
     all(registry).find(|(known, _)| *known == name).map(|(_, text)| *text).ok_or_else(|| {
         let names: Vec<&str> = all(registry).map(|(name, _)| *name).collect();
         LabError::Config(format!(
-            "\"{name}\" is no file and no shipped campaign; shipped are {}",
-            names.join(", ")
+            "\"{name}\": there is neither a file nor a shipped campaign of that name; shipped are {}{}",
+            names.join(", "),
+            takt_files::did_you_mean(name, names.iter().copied())
         ))
     })
 }

@@ -118,8 +118,7 @@ impl CellFile {
     /// [`LabError::Files`]; [`LabError::File`] or [`LabError::Config`], which name file, line and
     /// what is accepted.
     pub fn load(path: &Path) -> Result<Self, LabError> {
-        let text =
-            takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES).map_err(LabError::io(path))?;
+        let text = takt_files::read_configuration(path).map_err(LabError::io(path))?;
         Self::parse(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new("")))
     }
 
@@ -190,8 +189,7 @@ impl CellFile {
         if self.camera_mode != Some(CameraMode::Physical) {
             return Ok(());
         }
-        let text = takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES)
-            .map_err(LabError::io(&*path))?;
+        let text = takt_files::read_configuration(path).map_err(LabError::io(&*path))?;
         let CamerasOf { cameras } = toml::from_str(&text).map_err(|error| {
             let error = format!("{}: {}", path.display(), error.to_string().trim_end());
             LabError::Config(takt_files::shortened(&error))

@@ -14,29 +14,28 @@ pub enum BenchRobot {
     /// The cobot safety cell
     #[cfg(feature = "cell")]
     Cell(Bench),
-    /// The quadrotor: the UAV paper's scheduler settings, idle and under stress
+    /// The quadrotor, under the UAV paper's scheduler settings, idle and under stress
     #[cfg(feature = "uav")]
     Uav(BenchUav),
-    /// The DAQ loop: the DAQ paper's conditions
+    /// The DAQ loop, under the DAQ paper's conditions
     #[cfg(feature = "daq")]
     Daq(BenchDaq),
-    /// The humanoid: 1 kHz over EtherCAT, on a simulated segment or a real one
+    /// The humanoid: 1 kHz over EtherCAT, on simulated or real devices
     #[cfg(feature = "humanoid")]
     Humanoid(BenchHumanoid),
-    /// Perception on a GPU: everything that it must reach, measured, or why it could not be
+    /// Perception on a GPU, against each of its goals
     #[cfg(feature = "cell")]
     Gpu(BenchGpu),
-    /// The safety cell under planted faults, judged by the controller's own log
+    /// The safety cell under injected faults, judged by the controller's own log
     #[cfg(feature = "cell")]
     Faults(BenchFaults),
-    /// The latency manager: seven chains of a mobile robot under the manager, the paper's manager,
-    /// SCHED_RR and CFS
+    /// Seven ROS 2 chains of a mobile robot: Takt's manager, the paper's, SCHED_RR and CFS
     #[cfg(feature = "ros")]
     Manager(BenchManager),
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|n| *n >= 1).ok_or_else(|| "accepted are whole numbers from 1".to_owned())
+    text.parse().ok().filter(|n| *n >= 1).ok_or_else(|| "expected a whole number from 1".to_owned())
 }
 
 /// `takt bench cell`
@@ -44,20 +43,20 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::BENCH_CELL)]
 pub struct Bench {
-    /// Configuration file; the shipped demonstration when absent
+    /// File of the cell [default: the shipped demonstration]
     #[arg(long)]
     pub config: Option<PathBuf>,
-    /// Also run another design in every cell of the matrix, at equal work, and say what this one
-    /// gains over it: sentryrt1 (the paper's own), or a configuration file
+    /// Also run another design at equal work, and report the gain: sentryrt1 (the paper's own), or
+    /// a configuration file
     #[arg(long, value_name = "DESIGN")]
     pub against: Option<String>,
-    /// Only the first so many cameras
+    /// Only the first N cameras
     #[arg(long, value_parser = at_least_one)]
     pub cameras: Option<usize>,
-    /// Length of one run in seconds
+    /// Length of each run in seconds
     #[arg(long, default_value_t = 32.0, value_parser = positive_seconds)]
     pub seconds: f64,
-    /// Runs per cell of the matrix
+    /// Runs of each combination
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
     /// Scheduler configurations
@@ -69,7 +68,7 @@ pub struct Bench {
     /// Folder for bench directories
     #[arg(long, default_value = "takt-runs")]
     pub runs: PathBuf,
-    /// Go on with this bench directory
+    /// Continue the bench in this folder
     #[arg(long)]
     pub resume: Option<PathBuf>,
     /// Print the rows as JSON
@@ -92,24 +91,24 @@ pub enum Stress {
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::BENCH_UAV)]
 pub struct BenchUav {
-    /// Releases of the attitude loop per configuration
+    /// Releases of the attitude loop in each run
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(10..=1_000_000_000))]
     pub iterations: u64,
     /// Without stress, with it, or both
     #[arg(long, value_enum, default_value_t = Stress::Both)]
     pub stress: Stress,
-    /// Policies of the attitude loop instead of the paper's eight: other:NICE, fifo:PRIORITY,
-    /// rr:PRIORITY, deadline:RUNTIME/DEADLINE/PERIOD
+    /// Policies of the attitude loop: other:NICE, fifo:PRIORITY, rr:PRIORITY,
+    /// deadline:RUNTIME/DEADLINE/PERIOD [default: the paper's eight]
     #[arg(long, value_delimiter = ',')]
     pub policies: Vec<String>,
-    /// Instead of running: at which loss of control does this vehicle diverge, and what does
-    /// lateness cost? Simulated time, the same answer everywhere
+    /// Instead of measuring, compute in simulated time how long the vehicle flies without control,
+    /// and what lateness costs
     #[arg(long, conflicts_with_all = ["iterations", "stress", "policies", "repeat"])]
     pub blackout: bool,
-    /// Configuration file; the shipped one when absent
+    /// Configuration file [default: the shipped one]
     #[arg(long)]
     pub config: Option<PathBuf>,
-    /// Runs per configuration
+    /// Runs of each configuration
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
     /// Folder for campaign directories
@@ -124,17 +123,17 @@ pub struct BenchUav {
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::BENCH_DAQ)]
 pub struct BenchDaq {
-    /// Link: udp, pty, eventfd, simulated, comedi, iio; that of the configuration when absent
+    /// Link: udp, pty, eventfd, simulated, comedi, iio [default: the configuration's]
     #[arg(long)]
     pub link: Option<String>,
-    /// Longest time of a run in seconds. Runs end with 2500 edges for each of them, so that all
-    /// conditions compare the same number; one that is slower ends with its time, and says so
+    /// Longest time of a run in seconds. A run ends after 2500 edges for each second of it, so that
+    /// all conditions have the same number; a slower run ends with the time and says so
     #[arg(long, default_value_t = 480.0, value_parser = positive_seconds)]
     pub seconds: f64,
-    /// Configuration file; the shipped one when absent
+    /// Configuration file [default: the shipped one]
     #[arg(long)]
     pub config: Option<PathBuf>,
-    /// Runs per condition
+    /// Runs of each condition
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
     /// Folder for campaign directories
@@ -149,21 +148,21 @@ pub struct BenchDaq {
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::BENCH_HUMANOID)]
 pub struct BenchHumanoid {
-    /// Devices of the built-in humanoid, instead of the configuration's
+    /// Number of devices of the built-in humanoid [default: the configuration's]
     #[arg(long)]
     pub devices: Option<usize>,
     /// Length of the measured window in seconds
     #[arg(long, default_value_t = 32.0, value_parser = positive_seconds)]
     pub seconds: f64,
-    /// What the devices are reached by, instead of the configuration's: veth, in-process, the name
-    /// of an interface, or xdp:NAME for AF_XDP on it (feature `takt/xdp`)
+    /// How to reach the devices: veth, in-process, the name of an interface, or xdp:NAME for AF_XDP
+    /// on it (feature `takt/xdp`) [default: the configuration's]
     #[arg(long)]
     pub wire: Option<String>,
-    /// Do not trace the kernel meanwhile: of a frame that comes late it is then known where its
-    /// time went, and not what held up the thread there
+    /// Do not trace the kernel: the run then shows where a late frame lost its time, but not what
+    /// delayed the thread
     #[arg(long)]
     pub untraced: bool,
-    /// Configuration file; the shipped one when absent
+    /// Configuration file [default: the shipped one]
     #[arg(long)]
     pub config: Option<PathBuf>,
     /// Folder for run directories
@@ -178,20 +177,20 @@ pub struct BenchHumanoid {
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::BENCH_GPU)]
 pub struct BenchGpu {
-    /// Which GPU, as `nvidia-smi` counts them
+    /// Number of the GPU, as in `nvidia-smi`
     #[arg(long, default_value_t = 0)]
     pub ordinal: u32,
     /// Length of each run of the cell in seconds
     #[arg(long, default_value_t = 60.0, value_parser = positive_seconds)]
     pub seconds: f64,
-    /// How long the GPU's memory is watched, seconds
+    /// How long to watch the GPU's memory, in seconds
     #[arg(long, default_value_t = 600.0, value_parser = positive_seconds)]
     pub growth_seconds: f64,
-    /// Frames of each camera that are compared with the CPU's answers; 300 is the whole recording
+    /// Frames of each camera to compare with the CPU's answers; 300 is the whole recording
     #[arg(long, default_value_t = 300)]
     pub frames: u64,
-    /// TensorRT instead of CUDA for the run of five cameras; the first start builds engines for
-    /// minutes
+    /// Use TensorRT instead of CUDA for the run with five cameras; its first start builds engines
+    /// for minutes
     #[arg(long)]
     pub tensorrt: bool,
     /// Folder for run directories
@@ -200,7 +199,7 @@ pub struct BenchGpu {
     /// Print the list as JSON
     #[arg(long)]
     pub json: bool,
-    /// Exit with 1 unless everything is reached
+    /// Exit with 1 unless all goals are reached
     #[arg(long)]
     pub check: bool,
 }
@@ -216,30 +215,29 @@ pub(super) fn load(text: &str) -> Result<takt_robot_ros::Load, String> {
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::BENCH_MANAGER)]
 pub struct BenchManager {
-    /// Length of the measured window in seconds; three load phases divide it
+    /// Length of the measured window in seconds, divided among three load phases
     #[arg(long, default_value_t = 66.0, value_parser = positive_seconds)]
     pub seconds: f64,
-    /// Policies instead of all: takt, ros-llama, rr, cfs
+    /// Policies: takt, ros-llama, rr, cfs [default: all]
     #[arg(long = "policy", value_delimiter = ',')]
     pub policies: Vec<String>,
     /// Load of the built-in robot: paper, or eight-trackers, which is heavier
     #[arg(long, default_value_t = takt_robot_ros::Load::Paper, value_parser = load)]
     pub load: takt_robot_ros::Load,
-    /// Repetitions
+    /// Runs of each policy
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
-    /// Go on with this bench, which was stopped or killed; its length, policies and repetitions are
-    /// in its folder
+    /// Continue this bench, which was stopped or killed; its options are in its folder
     #[arg(long, value_name = "BENCH", conflicts_with_all = ["seconds", "policies", "load", "repeat", "config", "runs"])]
     pub resume: Option<PathBuf>,
-    /// Also compare with an earlier bench of these chains: differences with confidence intervals
+    /// Also compare with an earlier bench, with confidence intervals
     #[arg(long, value_name = "BENCH")]
     pub compare: Option<PathBuf>,
-    /// Compare although the machines or kernels differ; what differs is said first
+    /// Compare even if machines or kernels differ; the differences are listed first
     #[arg(long, requires = "compare")]
     pub across_machines: bool,
-    /// Configuration file (robot = "ros"), such as one that starts real ROS 2 nodes; the shipped
-    /// one when absent
+    /// Configuration file (robot = "ros"), such as one that starts real ROS 2 nodes [default: the
+    /// shipped one]
     #[arg(long)]
     pub config: Option<PathBuf>,
     /// Folder for run directories
@@ -254,23 +252,23 @@ pub struct BenchManager {
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::BENCH_FAULTS)]
 pub struct BenchFaults {
-    /// Only cases with this in their name
+    /// Only the cases whose name contains this
     #[arg(long)]
     pub case: Option<String>,
-    /// Cases side by side: they mostly wait
+    /// Cases to run at the same time; they mostly wait
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub jobs: u16,
-    /// Only list the cases
+    /// List the cases and exit
     #[arg(long)]
     pub list: bool,
-    /// Keep what every case leaves (the controller's log, configuration, words, run directory) in
-    /// this folder
+    /// Keep the files of each case in this folder: the controller's log, configuration, output and
+    /// run directory
     #[arg(long)]
     pub keep: Option<PathBuf>,
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
-    /// Exit with 1 when there are violations
+    /// Exit with 1 if there are violations
     #[arg(long)]
     pub check: bool,
 }

@@ -9,22 +9,22 @@ use super::{needs, positive_seconds};
 /// `takt campaign`
 #[derive(Debug, Subcommand)]
 pub enum Campaign {
-    /// Make every run of a campaign
+    /// Run a campaign
     Run(CampaignRun),
-    /// Go on with a campaign that was stopped or killed, or whose failed runs shall be tried again
+    /// Continue a campaign that was stopped, or repeat its failed runs
     Resume(CampaignResume),
     /// One block of a campaign, on the node that Slurm gave it
     #[command(hide = true)]
     Block {
-        /// The campaign's directory
+        /// Folder of the campaign
         dir: PathBuf,
         /// Name of the submission
         #[arg(long)]
         submission: String,
     },
-    /// Names of the shipped campaigns
+    /// List the shipped campaigns
     List,
-    /// The text of a shipped campaign, to begin one's own from
+    /// Print a shipped campaign; copy it to write your own
     Show {
         /// Name
         name: String,
@@ -37,46 +37,44 @@ pub enum Campaign {
 pub struct CampaignRun {
     /// Campaign file (TOML), or the name of a shipped one
     pub campaign: String,
-    /// Length of a run in seconds, instead of the file's
+    /// Length of each run in seconds [default: the file's]
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
-    /// The campaign's quick form: fewer and shorter runs, as its table `[quick]` says
+    /// Make the fewer and shorter runs of the file's table `[quick]`
     #[arg(long)]
     pub quick: bool,
-    /// Runs of every configuration, instead of the file's
-    #[arg(long)]
+    /// Runs of each configuration [default: the file's]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub repetitions: Option<u32>,
-    /// Set a key of the robot's configuration in all runs; several times for several keys
+    /// Set a key of the robot's file in all runs; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Only these values of a factor; several times for several factors
+    /// Only these values of a factor; can be repeated
     #[arg(long, value_name = "FACTOR=VALUE,...")]
     pub only: Vec<String>,
     /// Folder for campaign directories
     #[arg(long, default_value = "takt-runs")]
     pub runs: PathBuf,
-    /// Make every run in a virtual machine of its own, which boots the run's kernel; see
-    /// `takt kernels`
+    /// Make each run in a new virtual machine, which boots the run's kernel; see `takt kernels`
     #[arg(long = "virtual")]
     pub guests: bool,
-    /// What executes virtual machines, instead of the file's
+    /// How virtual machines are executed [default: the file's]
     #[arg(long, value_enum)]
     pub accel: Option<super::kernels::Accel>,
-    /// Only show the runs that would be made
+    /// List the runs and their time, and exit
     #[arg(long)]
     pub dry_run: bool,
-    /// Who makes the runs
+    /// Where to make the runs
     #[arg(long, value_enum, default_value_t = On::Local)]
     pub on: On,
-    /// With --on slurm: the partition, instead of the cluster's default
+    /// With --on slurm: partition [default: the cluster's]
     #[arg(long, value_name = "P")]
     pub partition: Option<String>,
-    /// With --on slurm: features that every node must have, as `sbatch --constraint` takes them;
-    /// those of the factors come on top
+    /// With --on slurm: features that each node must have, as for `sbatch --constraint`, besides
+    /// those of the factors
     #[arg(long, value_name = "F")]
     pub constraint: Option<String>,
-    /// With --on slurm: another option of sbatch's (--account=robots, --time=60, --reboot); several
-    /// times for several
+    /// With --on slurm: another option of sbatch, such as --account=robots; can be repeated
     #[arg(long, value_name = "--NAME=VALUE", allow_hyphen_values = true)]
     pub sbatch: Vec<String>,
     #[command(flatten)]
@@ -86,18 +84,18 @@ pub struct CampaignRun {
 /// Who makes the runs of a campaign.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum On {
-    /// This machine, one after the other
+    /// On this machine, one after the other
     #[default]
     Local,
-    /// The nodes of a Slurm cluster: each block of runs as an exclusive job; the folder for
-    /// campaigns must be one that all nodes see
+    /// On the nodes of a Slurm cluster, each block of runs as an exclusive job; all nodes must see
+    /// the folder of --runs
     Slurm,
 }
 
 /// `takt campaign resume`
 #[derive(Debug, clap::Args)]
 pub struct CampaignResume {
-    /// The campaign's directory
+    /// Folder of the campaign
     pub dir: PathBuf,
     #[command(flatten)]
     pub common: CampaignCommon,
@@ -106,17 +104,16 @@ pub struct CampaignResume {
 /// What making and going on share.
 #[derive(Debug, Default, clap::Args)]
 pub struct CampaignCommon {
-    /// Label of the running kernel, for campaigns with a factor "kernel"
+    /// Name of the running kernel, for campaigns with a factor "kernel"
     #[arg(long)]
     pub kernel: Option<String>,
-    /// Another condition that holds now, for campaigns with factors "label.NAME"
+    /// Another condition that holds now, for campaigns with a factor "label.NAME"
     #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
     pub label: Vec<(String, String)>,
-    /// Go on although the machine is not the one that the finished runs were made on; the table
-    /// names what differs
+    /// Continue on a machine other than that of the finished runs; the table lists the differences
     #[arg(long)]
     pub any_machine: bool,
-    /// Bring the runs into this store when all have been made: a folder, or s3://BUCKET/PREFIX
+    /// Put the runs into this store at the end: a folder, or s3://BUCKET/PREFIX
     #[cfg(feature = "store")]
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
@@ -130,6 +127,6 @@ fn label(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.is_empty() && !value.is_empty() => {
             Ok((name.to_owned(), value.to_owned()))
         }
-        _ => Err("accepted is NAME=VALUE".to_owned()),
+        _ => Err("expected NAME=VALUE, such as isolation=on".to_owned()),
     }
 }

@@ -7,7 +7,15 @@ use super::needs;
 fn quantile(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(quantile) if (0.5..1.0).contains(&quantile) => Ok(quantile),
-        _ => Err("accepted are 0.5 to 1 (0.99 for P99)".to_owned()),
+        _ => Err(match text.trim_start_matches(['p', 'P']).parse::<f64>() {
+            Ok(percentile) if (50.0..100.0).contains(&percentile) => {
+                format!(
+                    "expected a quantile of 0.5 to below 1; write {} for P{percentile}",
+                    (percentile * 1e6).round() / 1e8
+                )
+            }
+            _ => "expected a quantile of 0.5 to below 1, such as 0.99 for P99".to_owned(),
+        }),
     }
 }
 
@@ -15,7 +23,7 @@ fn quantile(text: &str) -> Result<f64, String> {
 fn percent(text: &str) -> Result<f64, String> {
     match text.trim_end_matches('%').trim().parse::<f64>() {
         Ok(percent) if (0.1..=1000.0).contains(&percent) => Ok(percent / 100.0),
-        _ => Err("accepted are 0.1% to 1000%".to_owned()),
+        _ => Err("expected 0.1% to 1000%, such as 10%".to_owned()),
     }
 }
 
@@ -23,34 +31,32 @@ fn percent(text: &str) -> Result<f64, String> {
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::GATE)]
 pub struct Gate {
-    /// New runs: run directories, campaigns, folders of them, stores
+    /// New runs: run directories, campaigns, folders of them, or stores
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<PathBuf>,
-    /// Runs before: likewise, or a store; several times for several
+    /// Baseline runs, likewise; can be repeated
     #[arg(long, required = true, value_name = "DIR")]
     pub baseline: Vec<PathBuf>,
-    /// Only this measure; those that the runs' verdict is about when absent
+    /// Only this measure [default: those of the runs' verdict]
     #[arg(long)]
     pub measure: Option<String>,
-    /// Which quantile is the figure of a run; beyond 0.95, one with five times as many samples
-    /// beyond it is judged as well (the P95 beside the P99)
+    /// Quantile that stands for a run; above 0.95, a lower one is judged as well (for P99, the P95)
     #[arg(long, default_value_t = 0.99, value_parser = quantile, value_name = "Q")]
     pub quantile: f64,
-    /// Changes within this share are none
+    /// Smaller changes count as none
     #[arg(long, default_value = "10%", value_parser = percent, value_name = "PERCENT")]
     pub tolerance: f64,
-    /// Tell how many runs would find a rise of so much
+    /// Report how many runs would reveal a rise of this size
     #[arg(long, default_value = "20%", value_parser = percent, value_name = "PERCENT")]
     pub find: f64,
-    /// Of stores, only the runs of which this is true, as in SQL: "robot = 'uav' and takt =
-    /// '0.1.0'"
+    /// Of stores, only the runs that match, as in SQL: "robot = 'uav' and takt = '0.1.0'"
     #[cfg(feature = "store")]
     #[arg(long = "where", value_name = "CONDITION")]
     pub condition: Option<String>,
-    /// Judge although the machines or kernels differ; what differs is said
+    /// Judge even if machines or kernels differ; the differences are listed
     #[arg(long)]
     pub across_machines: bool,
-    /// Write the decision as JUnit XML: worse is a failure, what cannot be reported is skipped
+    /// Write the decision as JUnit XML: worse is a failure, "cannot tell" is skipped
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
     /// Print the decision as JSON
@@ -61,24 +67,23 @@ pub struct Gate {
 /// `takt history`
 #[derive(Debug, clap::Args)]
 pub struct History {
-    /// Run directories, campaigns, folders of them, stores
+    /// Run directories, campaigns, folders of them, or stores
     #[arg(required = true)]
     pub dirs: Vec<PathBuf>,
-    /// Of stores, only the runs of which this is true, as in SQL: "robot = 'uav' and stolen < 0.01"
+    /// Of stores, only the runs that match, as in SQL: "robot = 'uav' and stolen < 0.01"
     #[cfg(feature = "store")]
     #[arg(long = "where", value_name = "CONDITION")]
     pub condition: Option<String>,
-    /// In which order runs make a history: kernel, version (of takt), day, or the name of a
-    /// campaign's factor
+    /// Order of the runs: kernel, version (of takt), day, or a factor of their campaign
     #[arg(long, default_value = "day")]
     pub by: String,
-    /// Only this measure; those that the runs' verdict is about when absent
+    /// Only this measure [default: those of the runs' verdict]
     #[arg(long)]
     pub measure: Option<String>,
-    /// Which quantile is the figure of a run
+    /// Quantile that stands for a run
     #[arg(long, default_value_t = 0.99, value_parser = quantile, value_name = "Q")]
     pub quantile: f64,
-    /// Write a picture (SVG)
+    /// Write the history as a picture (SVG)
     #[arg(long, value_name = "FILE")]
     pub picture: Option<PathBuf>,
     /// Print the history as JSON

@@ -10,10 +10,9 @@ use super::needs;
 /// `takt gpu`
 #[derive(Debug, Subcommand)]
 pub enum Gpu {
-    /// Check a GPU from driver to perception, each step in a process of its own with a time limit;
-    /// results in one folder
+    /// Check a GPU from driver to perception; each step is a process with a time limit
     Check(GpuCheck),
-    /// Compile all kernels beforehand, for machines without NVRTC; needs no GPU
+    /// Compile all kernels, for machines without NVRTC; needs no GPU
     Kernels(GpuKernels),
     /// One step of the check, which starts it
     #[command(hide = true)]
@@ -36,24 +35,24 @@ pub enum Gpu {
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::GPU_CHECK)]
 pub struct GpuCheck {
-    /// Folder of the results: made by this
+    /// New folder for the results
     #[arg(long, default_value = "gpu-check")]
     pub out: PathBuf,
-    /// Go on with the check in the folder: what is complete is not run again
+    /// Continue the check in that folder: complete steps are not repeated
     #[arg(long)]
     pub resume: bool,
-    /// Only these steps, also when they are complete: device, kernels, answers, clock, streams,
-    /// budgets, cameras, networks, interference, sharing, growth, hang, loss
+    /// Only these steps, even if complete: device, kernels, answers, clock, streams, budgets,
+    /// cameras, networks, interference, sharing, growth, hang, loss
     #[arg(long, value_name = "STEP", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Time for all of it; less makes the measurements shorter, and limits of steps stay
+    /// Seconds for the whole check; less time shortens the measurements, not the limits of steps
     #[arg(long, default_value_t = WHOLE_S)]
     pub seconds: f64,
-    /// Which GPU, as `nvidia-smi` counts them
+    /// Number of the GPU, as in `nvidia-smi`
     #[arg(long, default_value_t = 0)]
     pub ordinal: u32,
-    /// Leave out what changes a setting of the machine, as on one that is borrowed: time slices
-    /// (`sharing`), which are restored otherwise
+    /// Change no setting of the machine: skip the time slices of `sharing`, which are otherwise
+    /// restored
     #[arg(long)]
     pub leave_settings: bool,
 }
@@ -62,6 +61,6 @@ pub struct GpuCheck {
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::GPU_KERNELS)]
 pub struct GpuKernels {
-    /// Folder for them; what compilers of other versions have put there stays
+    /// Folder for the kernels; those of other compiler versions stay
     pub folder: PathBuf,
 }

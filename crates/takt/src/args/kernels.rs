@@ -10,21 +10,21 @@ use super::{needs, noise_threads, positive_seconds};
 /// `takt kernels`
 #[derive(Debug, Subcommand)]
 pub enum Kernels {
-    /// Kernels that the distribution offers, and those in the cache
+    /// List the kernels of the distribution and those in the cache
     List(List),
-    /// Fetch kernels into the cache; nothing is installed
+    /// Fetch kernels into the cache, without installing them
     Fetch(Fetch),
-    /// Run a robot on each of some kernels, in virtual machines, and compare
+    /// Run a robot on several kernels, in virtual machines, and compare
     Run(Box<Run>),
 }
 
 /// `takt kernels list`
 #[derive(Debug, clap::Args)]
 pub struct List {
-    /// All versions, not only the newest of each kind and those in the cache
+    /// List all versions, not only cached ones and the newest of each kind
     #[arg(long)]
     pub all: bool,
-    /// Cache of kernels; `takt/kernels` in the user's cache folder when absent
+    /// Cache of kernels [default: `takt/kernels` in the user's cache folder]
     #[arg(long)]
     pub cache: Option<PathBuf>,
     /// Print the list as JSON
@@ -36,10 +36,10 @@ pub struct List {
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::FETCH)]
 pub struct Fetch {
-    /// Kernels: generic, rt, cloud, a version (6.12, 6.12-rt, 6.1.0-56-rt) or a package
+    /// Kernels: generic, rt, cloud, a version (6.12, 6.12-rt, 6.1.0-56-rt), or a package
     #[arg(required = true)]
     pub names: Vec<String>,
-    /// Cache of kernels; `takt/kernels` in the user's cache folder when absent
+    /// Cache of kernels [default: `takt/kernels` in the user's cache folder]
     #[arg(long)]
     pub cache: Option<PathBuf>,
 }
@@ -47,11 +47,11 @@ pub struct Fetch {
 /// What executes guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Accel {
-    /// Emulation; time is counted in instructions, so that results repeat
+    /// Emulation in instruction-counted time: results repeat
     Tcg,
-    /// Emulation in real time: CPUs work at once, and the host's noise is in the figures
+    /// Emulation in real time: CPUs run in parallel, and figures include the host's noise
     TcgRealTime,
-    /// The host's processor; real time
+    /// Virtualization on the host's processor, in real time
     Kvm,
 }
 
@@ -67,7 +67,7 @@ pub struct Run {
     #[arg(long, default_value = "cyclic")]
     pub robot: String,
     /// Policies of the robot's critical task: other:NICE, fifo:PRIORITY, rr:PRIORITY,
-    /// deadline:RUNTIME/DEADLINE/PERIOD; the robot's own when absent
+    /// deadline:RUNTIME/DEADLINE/PERIOD [default: the robot's own]
     #[arg(long, value_delimiter = ',')]
     pub policy: Vec<String>,
     /// Releases of the critical task in a run
@@ -82,18 +82,18 @@ pub struct Run {
     /// Noise threads (SCHED_OTHER)
     #[arg(long, value_parser = noise_threads)]
     pub noise: Option<u32>,
-    /// Set a key of the robot's configuration; several times for several keys
+    /// Set a key of the robot's file; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Boot parameters for all, as on a kernel's command line: "isolcpus=1 threadirqs"
+    /// Boot parameters of all guests, such as "isolcpus=1 threadirqs"
     #[arg(long, default_value = "")]
     pub boot: String,
     #[command(flatten)]
     pub guests: GuestOptions,
     /// Runs of each configuration
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
-    /// Trace the kernel meanwhile: activation paths, and the cause of every late release
+    /// Trace the kernel, for the cause of every late release
     #[arg(long)]
     pub trace: bool,
     /// Folder for the runs
@@ -107,22 +107,22 @@ pub struct Run {
 /// How guests are made.
 #[derive(Debug, clap::Args)]
 pub struct GuestOptions {
-    /// CPUs of a guest
+    /// CPUs of each guest
     #[arg(long)]
     pub cpus: Option<u32>,
-    /// Memory of a guest, MiB
+    /// Memory of each guest in MiB
     #[arg(long)]
     pub memory_mib: Option<u32>,
-    /// What executes guests
+    /// How guests are executed
     #[arg(long, value_enum)]
     pub accel: Option<Accel>,
-    /// Guests at a time
+    /// Guests to run at the same time
     #[arg(long)]
     pub at_once: Option<u32>,
-    /// Longest that one run may take on this machine, seconds
+    /// Longest time of a run on this machine, in seconds
     #[arg(long)]
     pub limit: Option<u32>,
-    /// Cache of kernels; `takt/kernels` in the user's cache folder when absent
+    /// Cache of kernels [default: `takt/kernels` in the user's cache folder]
     #[arg(long)]
     pub cache: Option<PathBuf>,
 }

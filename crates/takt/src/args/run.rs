@@ -11,9 +11,9 @@ use super::{needs, noise_threads, positive_seconds};
 /// What shows a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Shown {
-    /// Web page on the loopback interface
+    /// A web page on the loopback interface
     Web,
-    /// Terminal screen
+    /// The terminal
     Terminal,
     /// Nothing
     None,
@@ -33,13 +33,13 @@ impl From<Shown> for View {
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::RUN)]
 pub struct Run {
-    /// Configuration file (TOML)
+    /// File of the robot (TOML)
     pub config: PathBuf,
-    /// Stop after so many seconds; without, Ctrl-C stops
+    /// Stop after this many seconds [default: at Ctrl-C]
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
-    /// Scheduler configuration of the safety cell instead of the file's: CFS+CFS, DL+CFS, DL+RR,
-    /// RR+RR
+    /// Scheduler configuration of the safety cell: CFS+CFS, DL+CFS, DL+RR, RR+RR [default: the
+    /// file's]
     #[arg(long)]
     pub policy: Option<String>,
     /// Noise threads (SCHED_OTHER)
@@ -48,32 +48,32 @@ pub struct Run {
     /// Stress profile: off, uav, humanoid, cpu, memory, switch, disk, network; joined with +
     #[arg(long, default_value = "off")]
     pub stress: String,
-    /// Keep noise and stress on these CPUs
+    /// CPUs for noise and stress, such as 0-2,4
     #[arg(long)]
     pub load_cpus: Option<CpuSet>,
-    /// What shows the run
+    /// Where to show the run
     #[arg(long, value_enum, default_value_t = Shown::Web)]
     pub view: Shown,
-    /// Refuse to run when the kernel grants less than asked
+    /// Refuse to run if the kernel grants less than the file asks for
     #[arg(long)]
     pub strict: bool,
     /// Folder for run directories
     #[arg(long, default_value = "takt-runs")]
     pub runs: PathBuf,
-    /// This very run directory, which must not exist
+    /// Exact name of the run directory, which must not exist
     #[arg(long, conflicts_with = "runs")]
     pub run_dir: Option<PathBuf>,
-    /// Go on in this run directory, which a kill left (all robots but ros)
+    /// Continue in this run directory, which a killed run left (all robots but ros)
     #[arg(long, conflicts_with_all = ["runs", "run_dir"])]
     pub resume: Option<PathBuf>,
-    /// Record what the kernel does, keep the last seconds and the windows of late releases, and
-    /// name their causes (cell, uav, cyclic, humanoid)
+    /// Trace the kernel, keep the last seconds and the time around late releases, and find their
+    /// causes (cell, uav, cyclic, humanoid)
     #[arg(long)]
     pub flight_recorder: bool,
-    /// With the flight recorder: wake-ups later than this are late, microseconds
+    /// With --flight-recorder: a wake-up this many microseconds late is kept
     #[arg(long, default_value_t = 100.0, requires = "flight_recorder")]
     pub late_us: f64,
-    /// Bring the run into this store when it has ended: a folder, or s3://BUCKET/PREFIX
+    /// Put the run into this store at the end: a folder, or s3://BUCKET/PREFIX
     #[cfg(feature = "store")]
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,

@@ -7,7 +7,7 @@ use clap::Subcommand;
 /// `takt store`
 #[derive(Debug, Subcommand)]
 pub enum Store {
-    /// Runs that are there, in the order of their beginning
+    /// List the runs of a store by their start
     Ls {
         /// The store: a folder, or s3://BUCKET/PREFIX (takt built with the feature s3)
         store: String,
@@ -15,7 +15,7 @@ pub enum Store {
         #[arg(long)]
         json: bool,
     },
-    /// Bring sealed runs into the store, which is made where there is none
+    /// Put sealed runs into a store, which is created if necessary
     Put {
         /// The store
         store: String,
@@ -23,30 +23,30 @@ pub enum Store {
         #[arg(required = true)]
         runs: Vec<PathBuf>,
     },
-    /// Fetch a run, every file checked against its hash
+    /// Fetch a run, and check every file against its hash
     Get {
         /// The store
         store: String,
-        /// The run: the beginning of its hash or of its directory's name
+        /// Run: the beginning of its hash or of its folder's name
         run: String,
-        /// Folder in which it gets a folder of its own
+        /// Folder in which to create the run's folder
         #[arg(long, default_value = "takt-runs")]
         to: PathBuf,
     },
-    /// Read everything and report what is not what it was; exit with 1 where there is such
+    /// Check every file against its hash; exit with 1 if one differs
     Verify {
         /// The store
         store: String,
         /// Only these runs
         runs: Vec<String>,
     },
-    /// Take runs away, and what no run names and is older than a day
+    /// Delete runs, and files older than a day that belong to no run
     Prune {
         /// The store
         store: String,
-        /// Runs to take away; none: only what no run names
+        /// Runs to delete [default: none, only files without a run]
         runs: Vec<String>,
-        /// Only report what would be taken away
+        /// List what would be deleted, and exit
         #[arg(long)]
         dry_run: bool,
     },

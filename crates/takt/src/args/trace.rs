@@ -8,24 +8,22 @@ use super::{needs, noise_threads, positive_seconds};
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::TRACE)]
 pub struct Trace {
-    /// Robot: the name of a shipped configuration (uav, cyclic, humanoid, cell) or a configuration
-    /// file
+    /// Robot: a configuration file, or a built-in robot (cyclic, uav, humanoid, cell)
     #[arg(required_unless_present = "thread", conflicts_with = "thread")]
     pub robot: Option<String>,
-    /// Instead of a run: a thread of any program that runs now, or of --file; its name or its id
+    /// Instead of a robot: a running thread of any program, or one of --file, by name or id
     #[arg(long)]
     pub thread: Option<String>,
-    /// Instead of the present: a file that `perf record` or `trace-cmd record` made, or the folder
-    /// of `perf record --threads`
+    /// Analyze a recording of `perf record` (file, or folder of --threads) or `trace-cmd record`
     #[arg(long, requires = "thread", conflicts_with_all = ["seconds", "stress", "noise"])]
     pub file: Option<PathBuf>,
-    /// Read the events of this trace instance (`trace-cmd record -B NAME`) of --file
+    /// Instance of the recording to read (`trace-cmd record -B NAME`)
     #[arg(long, requires = "file", value_name = "NAME")]
     pub instance: Option<String>,
     /// Length of the measured window in seconds
     #[arg(long, default_value_t = 3.0, value_parser = positive_seconds)]
     pub seconds: f64,
-    /// Wake-ups later than this get a cause, microseconds
+    /// Report the cause of each wake-up later than this, in microseconds
     #[arg(long, default_value_t = 100.0)]
     pub late_us: f64,
     /// Stress profile: off, uav, humanoid, cpu, memory, switch, disk, network; joined with +
@@ -34,24 +32,23 @@ pub struct Trace {
     /// Noise threads (SCHED_OTHER)
     #[arg(long, default_value_t = 0, value_parser = noise_threads)]
     pub noise: u32,
-    /// Also write a Perfetto trace, which ui.perfetto.dev opens
+    /// Also write a Perfetto trace, for ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     pub perfetto: Option<PathBuf>,
-    /// Do not keep CPUs out of idle whose idle time leaves no events: releases there stay unmatched
+    /// Let CPUs go idle even where idle time leaves no events; releases there have no cause
     #[arg(long, conflicts_with = "file")]
     pub let_idle: bool,
-    /// Also measure what tracing costs here: off, on and full rings in turns, so many times a
-    /// second each
+    /// Also measure the cost of tracing: this many rounds of a second each with tracing off, on and
+    /// with full buffers
     #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
     pub overhead: u32,
-    /// Show the activation sequence beside that of an earlier traced run (another kernel, another
-    /// load)
+    /// Show the activation sequence next to that of an earlier traced run
     #[arg(long, value_name = "RUN")]
     pub against: Option<PathBuf>,
     /// Folder for run directories
     #[arg(long, default_value = "takt-runs")]
     pub runs: PathBuf,
-    /// This very run directory, which must not exist
+    /// Exact name of the run directory, which must not exist
     #[arg(long, conflicts_with = "runs")]
     pub run_dir: Option<PathBuf>,
     /// What goes on around the robot, from a campaign

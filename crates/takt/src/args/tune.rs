@@ -12,58 +12,55 @@ use super::{needs, positive_seconds, watched_period};
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::TUNE)]
 pub struct Tune {
-    /// A robot's configuration file, which is run meanwhile
+    /// File of a robot, which runs during the search
     #[arg(conflicts_with_all = ["pid", "name", "command"])]
     pub robot: Option<PathBuf>,
-    /// The loop of this process
+    /// Tune the loop of this process
     #[arg(long, value_name = "N", conflicts_with_all = ["name", "command"])]
     pub pid: Option<i32>,
-    /// The loop of threads or processes whose name or command line contains this
+    /// Tune the loop of the threads or processes whose name or command line contains this
     #[arg(long, value_name = "PATTERN", conflicts_with = "command")]
     pub name: Option<String>,
-    /// What is to become better: `STATISTIC [lateness|response] [of THREAD] [< LIMIT]`, as "p99.9
+    /// What to improve: `STATISTIC [lateness|response] [of THREAD] [< LIMIT]`, such as "p99.9
     /// lateness of control < 100 us"
     #[arg(long, value_name = "AIM", default_value = "worst lateness", value_parser = aim)]
     pub aim: Aim,
-    /// The period of the loop, where it is known (2ms, 500us); it is found otherwise
+    /// Period of the loop, such as 2ms or 500us [default: measured]
     #[arg(long, value_name = "TIME", value_parser = watched_period)]
     pub period: Option<Duration>,
-    /// So long at most; what is not decided by then is said. A search ends earlier where it is
-    /// clear what helps
+    /// Longest time of the search in seconds; it ends earlier once it is clear what helps
     #[arg(long, visible_alias = "budget", default_value_t = 600.0, value_parser = positive_seconds)]
     pub seconds: f64,
-    /// Length of a block (100ms, 2s); 200 cycles, 0.3 to 5 s, when absent, and less where the time
-    /// is short
+    /// Length of a block, such as 2s [default: 200 cycles, 0.3 to 5 s, less if time is short]
     #[arg(long, value_name = "TIME", value_parser = watched_period)]
     pub block: Option<Duration>,
-    /// Also try the network settings of this interface; may be given several times
+    /// Also try the network settings of this interface; can be repeated
     #[arg(long, value_name = "INTERFACE")]
     pub link: Vec<String>,
-    /// Only settings whose name contains this, as `policy` or `idle`; may be given several times
+    /// Only settings whose name contains this, such as `policy` or `idle`; can be repeated
     #[arg(long, value_name = "PART")]
     pub only: Vec<String>,
-    /// Also try the boot parameters that are proposed, in virtual kernels: some minutes more (QEMU;
-    /// kernels as by `takt kernels fetch`)
+    /// Also try boot parameters, in virtual machines: some minutes more (needs QEMU and `takt
+    /// kernels fetch`)
     #[arg(long)]
     pub guests: bool,
-    /// Kernel of these virtual machines, as in `takt kernels list`
+    /// Kernel of the virtual machines, as in `takt kernels list`
     #[arg(long, value_name = "NAME", default_value = "generic", requires = "guests")]
     pub kernel: String,
-    /// Draws the order of the blocks
+    /// Seed of the random order of the blocks
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Only say what could be tried here, and change nothing for longer than it takes to try it
+    /// List the settings that could be tried here, and exit; each is changed briefly to see whether
+    /// it can be
     #[arg(long)]
     pub list: bool,
-    /// Folder for the files that apply what was found; takt-tuned, or the next free number, when
-    /// absent
+    /// Folder for the files that apply the result [default: takt-tuned, or the next free number]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// File that keeps the settings from before; for root /var/lib/takt/tune.json unless said
-    /// otherwise
+    /// File that keeps the settings from before [default for root: /var/lib/takt/tune.json]
     #[arg(long)]
     pub state: Option<PathBuf>,
-    /// Take back what a search changed that was killed together with its watchdog
+    /// Undo the changes of a search that was killed together with its watchdog
     #[arg(long, conflicts_with_all = ["robot", "pid", "name", "command", "list"])]
     pub restore: bool,
     /// Wait for the end of the search of this process and take back what it left
@@ -72,7 +69,7 @@ pub struct Tune {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-    /// The command to run and to tune, after `--`
+    /// Command to run and tune, after `--`
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }

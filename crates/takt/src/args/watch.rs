@@ -9,7 +9,7 @@ use super::{needs, positive_seconds, watched_period};
 fn microseconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(us) if (0.0..=1e9).contains(&us) => Ok(us),
-        _ => Err("accepted are 0 to 1000000000".to_owned()),
+        _ => Err("expected microseconds of 0 to 1000000000".to_owned()),
     }
 }
 
@@ -17,74 +17,70 @@ fn microseconds(text: &str) -> Result<f64, String> {
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::WATCH)]
 pub struct Watch {
-    /// This process, with its threads
+    /// Watch this process, with its threads
     #[arg(long, value_name = "N", conflicts_with_all = ["name", "cgroup", "command"])]
     pub pid: Option<i32>,
-    /// Threads whose name, or whose process's name or command line, contains this; `*` stands for
-    /// any characters
+    /// Watch threads whose name, process name or command line contains this; `*` stands for any
+    /// characters
     #[arg(long, value_name = "PATTERN", conflicts_with_all = ["cgroup", "command"])]
     pub name: Option<String>,
-    /// The processes of this control group and of those below it: a systemd unit, or a container by
-    /// its id
+    /// Watch a control group and those below it: the path of a systemd unit, or the id of a
+    /// container
     #[arg(long, value_name = "PATH", conflicts_with = "command")]
     pub cgroup: Option<PathBuf>,
-    /// Stop after so many seconds; without, Ctrl-C stops, or the end of the process or the command
-    /// that is watched (by a name or a control group, others may come)
+    /// Stop after this many seconds [default: at Ctrl-C, or with the watched process or command]
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
-    /// The period of the loop, where it is known (2ms, 500us); it is found otherwise
+    /// Period of the loop, such as 2ms or 500us [default: measured]
     #[arg(long, value_name = "TIME", value_parser = watched_period)]
     pub period: Option<Duration>,
-    /// A wake-up later than this is late; a tenth of the period otherwise, at least 100 us and at
-    /// most 1 ms
+    /// A wake-up this many microseconds after its time is late [default: a tenth of the period,
+    /// from 100 us to 1 ms]
     #[arg(long, value_name = "US", value_parser = microseconds)]
     pub late_us: Option<f64>,
-    /// A cycle that ends later than this after its release is late; the period otherwise
+    /// A cycle that takes longer than this from its release misses its deadline, in microseconds
+    /// [default: the period]
     #[arg(long, value_name = "US", value_parser = microseconds)]
     pub deadline_us: Option<f64>,
-    /// Let CPUs go idle although their idle time leaves no events on this kernel: fewer causes are
-    /// known then
+    /// Let CPUs go idle even where idle time leaves no events; fewer causes are found then
     #[arg(long)]
     pub let_idle: bool,
-    /// Follow the packets of a robot's loop: udp:PORT (the program's own port), tcp:HOST:PORT (the
-    /// robot's; IPv6 in brackets) or INTERFACE:ethercat (the master's); up to four
+    /// Follow the packets of a loop: udp:PORT (the program's port), tcp:HOST:PORT (the robot's
+    /// address; IPv6 in brackets) or INTERFACE:ethercat (the master's interface); up to four
     #[arg(long, value_name = "LINK")]
     pub link: Vec<takt_watch::link::Endpoint>,
-    /// Read all events of the machine instead of letting the kernel follow the threads (BPF):
-    /// dearer, and every late cycle is looked at
+    /// Read all events of the machine instead of filtering them in the kernel (BPF): costs more CPU
+    /// time, and examines every late cycle
     #[arg(long)]
     pub all_events: bool,
-    /// Follow the garbage collector of watched programs in Python: two breakpoints (uprobes) in the
-    /// interpreter for the time of the watch
+    /// Follow the garbage collector of Python programs, by two uprobes in the interpreter
     #[arg(long)]
     pub gc: bool,
-    /// Keep no row for each cycle, for days: figures and the worst windows alone, which do not grow
-    /// with time
+    /// For days: keep only figures and the worst windows, whose size does not grow with time
     #[arg(long)]
     pub flight_recorder: bool,
     #[cfg(feature = "otlp")]
     #[arg(long, value_name = "URL", help = super::OTLP)]
     pub otlp: Option<String>,
-    /// Show it on the terminal while it goes on
+    /// Show the figures on the terminal while watching
     #[arg(long, conflicts_with = "json")]
     pub screen: bool,
     /// Folder for the run directory
     #[arg(long, default_value = "takt-runs")]
     pub runs: PathBuf,
-    /// This very run directory, which must not exist
+    /// Exact name of the run directory, which must not exist
     #[arg(long, value_name = "DIR", conflicts_with = "runs")]
     pub out: Option<PathBuf>,
-    /// Print the report as JSON; what the command prints goes to standard error then
+    /// Print the report as JSON; the command's output goes to standard error
     #[arg(long)]
     pub json: bool,
-    /// Exit with 1 unless the verdict is PASS: no loop with a timer of its own missed its deadlines
+    /// Exit with 1 unless the verdict is PASS: no loop with its own timer missed a deadline
     #[arg(long, conflicts_with = "flight_recorder")]
     pub check: bool,
-    /// Say whether it can be watched and what is missing for that, and watch nothing
+    /// Report what is missing to watch this, and exit
     #[arg(long, conflicts_with_all = ["check", "screen", "command", "seconds"])]
     pub dry_run: bool,
-    /// The command to run and to watch, after `--`; without any of these, the whole machine is
-    /// watched
+    /// Command to run and watch, after `--` [default: the whole machine]
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }

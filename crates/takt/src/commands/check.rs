@@ -9,8 +9,8 @@ use super::CommandResult;
 use crate::registry::ROBOTS;
 
 pub fn run(config: &Path) -> CommandResult {
-    let text = takt_files::read_to_string(config, takt_files::CONFIGURATION_BYTES)
-        .map_err(|error| format!("{}: {error}", config.display()))?;
+    let text =
+        takt_files::read_configuration(config).map_err(|error| format!("{}: {error}", config.display()))?;
     let mut found = Vec::new();
     let what = if is_campaign(&text) {
         let plan = Plan::resolve_with(&ROBOTS, &CampaignFile::load(config)?, &mut |_| Ok(()))?;

@@ -13,7 +13,8 @@ pub fn run(args: &Compare) -> CommandResult {
         return super::query::compare(args);
     }
     if args.sides.len() < 2 {
-        return Err("one side is nothing to compare: give two, or a store and --by".into());
+        return Err("expected two or more runs or folders of runs, received one side, which is nothing to compare: name another, or a store with --by"
+            .into());
     }
     let options = Options { across_machines: args.across_machines, measure: args.measure.clone() };
     let comparison = compare(&args.sides, &options)?;

@@ -26,7 +26,8 @@ pub fn man(page: Option<&str>) -> CommandResult {
         Some(page) => find(&all, page, "").ok_or_else(|| {
             let mut names = Vec::new();
             pages(&all, "", &mut names);
-            format!("no page {page}: there are {}", names.join(", "))
+            let meant = takt_files::did_you_mean(page, names.iter().map(String::as_str));
+            format!("there is no manual page {page}; pages are {}{meant}", names.join(", "))
         })?,
     };
     let mut text = Vec::new();

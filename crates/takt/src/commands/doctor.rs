@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use takt_doctor::{
-    Changed, DoctorError, Options, Status, Tuned, apply, apply_tuned, default_state, examine, revert,
+    Changed, DoctorError, Options, Status, Tuned, apply, apply_tuned, default_state, examine, may_change,
+    revert,
 };
 
 use super::CommandResult;
@@ -15,6 +16,12 @@ use crate::args::Doctor;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 pub fn run(args: &Doctor) -> CommandResult {
+    if args.revert {
+        may_change("doctor --revert")?;
+    }
+    if args.apply.is_some() {
+        may_change("doctor --apply")?;
+    }
     let state = args.state.clone().unwrap_or_else(default_state);
     if args.revert {
         let changed = revert(&state)?;

@@ -59,9 +59,16 @@ pub fn run(args: &args::Manage) -> CommandResult {
     }
     #[cfg(feature = "otlp")]
     super::otlp::check(args.otlp.as_ref())?;
-    let path = args.goals.as_ref().ok_or(
-        "which goals? takt manage GOALS.toml -- ros2 launch …; without any yet: takt manage --learn -- ros2 launch …",
-    )?;
+    let path = args.goals.as_ref().ok_or_else(|| {
+        let of = match (&args.trace, args.pid.first()) {
+            (Some(folder), _) => format!("--trace {}", folder.display()),
+            (None, Some(pid)) => format!("--pid {pid}"),
+            (None, None) => "-- ros2 launch …".to_owned(),
+        };
+        format!(
+            "expected a goals file, received none: `takt manage GOALS.toml {of}`. To write a first one: `takt manage --learn {of}`"
+        )
+    })?;
     let mut goals = Goals::read(path)?;
     goals.options.policy = args.policy.unwrap_or(goals.options.policy);
     if args.soft && goals.options.policy == Policy::RosLlama {

@@ -16,7 +16,7 @@ pub fn run(args: &args::Segment) -> CommandResult {
     let stop = stop_flag()?;
     let config = match &args.config {
         Some(path) => {
-            let text = takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES)
+            let text = takt_files::read_configuration(path)
                 .map_err(|error| format!("{}: {error}", path.display()))?;
             toml::from_str(&text)
                 .map_err(|error| format!("{}: {}", path.display(), error.to_string().trim_end()))?

@@ -14,8 +14,7 @@ pub fn run(args: &Simulate) -> CommandResult {
     let config = match &args.config {
         Some(path) => {
             let name = path.display();
-            let text = takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES)
-                .map_err(|e| format!("{name}: {e}"))?;
+            let text = takt_files::read_configuration(path).map_err(|e| format!("{name}: {e}"))?;
             toml::from_str(&text).map_err(|e| format!("{name}: {}", e.to_string().trim_end()))?
         }
         None => SimConfig::default(),

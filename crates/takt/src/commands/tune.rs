@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use takt_doctor::{DoctorError, default_state, journal, revert};
+use takt_doctor::{DoctorError, default_state, journal, may_change, revert};
 use takt_tune::files::{self, Left};
 use takt_tune::{Aim, LiveOptions, Options, SearchSettings, TuneError, TuneReport, tune};
 use takt_watch::Target;
@@ -34,6 +34,7 @@ pub fn run(args: &Tune) -> CommandResult {
         return Ok(ExitCode::SUCCESS);
     }
     if args.restore {
+        may_change("tune --restore")?;
         return restore(&state);
     }
     let stop = stop_flag()?;

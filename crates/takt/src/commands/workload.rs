@@ -25,7 +25,7 @@ pub fn run(args: &args::Workload) -> CommandResult {
     }
     let system = match &args.system {
         Some(path) => {
-            let text = takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES)
+            let text = takt_files::read_configuration(path)
                 .map_err(|error| format!("{}: {error}", path.display()))?;
             System::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?
         }

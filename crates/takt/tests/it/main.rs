@@ -47,6 +47,7 @@ mod learn;
 mod lifecycle;
 mod lttng;
 mod manager;
+mod mistakes;
 mod networks;
 mod otlp;
 mod papers;

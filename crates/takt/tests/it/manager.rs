@@ -346,7 +346,7 @@ fn refusals_name_the_way_out() {
         let output = run(["manage"]).args(args).output().unwrap();
         has(&refusal(&output), words);
     };
-    refused(&[], &["which goals"]);
+    refused(&[], &["expected a goals file", "takt manage --learn"]);
     let goals = goals();
     let goals = goals.to_str().unwrap();
     refused(&[goals], &["nothing to manage", "--pid"]);
