@@ -295,9 +295,10 @@ impl StressNg {
     }
 
     /// Waits until its processes hold nine tenths of `bytes`; the rest is the tool's own rounding.
-    /// One that fills its memory before it works ([`counting_to_the_end`](Self::counting_to_the_end))
-    /// is waited for until it holds all, or no more comes: kernels differ in how long they take to
-    /// map a page, and what is left of that would be missing in the work of one of them.
+    /// One that fills its memory before it works
+    /// ([`counting_to_the_end`](Self::counting_to_the_end)) is waited for until it holds all, or no
+    /// more comes: kernels differ in how long they take to map a page, and what is left of that
+    /// would be missing in the work of one of them.
     pub(crate) fn await_resident(&mut self, bytes: u64, until: Instant) -> Result<(), String> {
         let (mut most, mut since) = (0, Instant::now());
         loop {

@@ -126,8 +126,8 @@ fn lead(contexts: &[Context<'_>], no_paper: bool) -> Option<Figure> {
     pictures::distributions(context, &format!("m{}", number + 1)).into_iter().next()
 }
 
-/// The first screen: verdict, one figure, what to do next, and what a reader must not overlook. What
-/// was run and the tables of verdicts follow.
+/// The first screen: verdict, one figure, what to do next, and what a reader must not overlook.
+/// What was run and the tables of verdicts follow.
 fn introduction(
     collection: &Collection,
     contexts: &[Context<'_>],
@@ -282,7 +282,8 @@ fn answer(context: &Context<'_>, section: &mut Section) -> Vec<Table> {
     vec![tables::verdicts(context)]
 }
 
-/// The verdict about all measures of a robot that has several to keep. Returns the tables behind it.
+/// The verdict about all measures of a robot that has several to keep. Returns the tables behind
+/// it.
 fn answer_all(judged: &[&Context<'_>], section: &mut Section) -> Vec<Table> {
     let overalls = tables::judged::overalls(judged);
     match &overalls[..] {
