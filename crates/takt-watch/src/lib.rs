@@ -15,6 +15,7 @@
 //!     target: Target::Process(4711),
 //!     seconds: Some(10.0),
 //!     settings: Settings::default(),
+//!     expected: Default::default(),
 //!     trace: TraceOptions::default(),
 //! };
 //! let report = watch(&options, &AtomicBool::new(false), None, &mut |_| {})?;
@@ -55,7 +56,7 @@ pub use error::WatchError;
 pub use naming::label;
 pub use report::{Kind, LoopReport, Report};
 pub use rundir::Recording;
-pub use session::{Options, watch};
+pub use session::{Found, Keep, Options, watch};
 pub use takt_trace::TraceOptions;
 pub use target::Target;
-pub use watcher::{FollowBy, Settings, Watcher};
+pub use watcher::{Expected, FollowBy, Settings, Watcher};

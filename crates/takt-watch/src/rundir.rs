@@ -15,6 +15,7 @@ use takt_trace::perfetto::{Argument, PerfettoError, Task, Writer};
 use crate::error::WatchError;
 use crate::history::History;
 use crate::report::{Kind, LoopReport, Report, Total};
+use crate::session::{Found, Keep};
 
 /// The report in the run directory.
 pub const WATCH_FILE: &str = "watch.json";
@@ -120,16 +121,6 @@ impl Recording {
         self.failed.as_ref()
     }
 
-    /// Cycles of a thread. After a failure no others are kept: a hole would not be seen later.
-    pub(crate) fn jobs(&mut self, tid: i32, jobs: &[JobRecord]) {
-        if self.failed.is_some() {
-            self.rows_lost += jobs.len() as u64;
-        } else if let Err(error) = self.keep(tid, jobs) {
-            self.rows_lost += jobs.len() as u64;
-            self.failed = Some(error);
-        }
-    }
-
     fn keep(&mut self, tid: i32, jobs: &[JobRecord]) -> Result<(), WatchError> {
         if !self.rows {
             return Ok(());
@@ -160,14 +151,8 @@ impl Recording {
         Ok(())
     }
 
-    /// Writes everything else and seals it; as far as it can be.
-    pub(crate) fn finish(&mut self, report: &Report, history: Option<&History>) {
-        if let Err(error) = self.write_all(report, history) {
-            self.failed.get_or_insert(error);
-        }
-    }
-
-    fn write_all(&mut self, report: &Report, history: Option<&History>) -> Result<(), WatchError> {
+    fn write_all(&mut self, found: &Found<'_>) -> Result<(), WatchError> {
+        let report = found.report;
         self.header.finished_utc = Some(utc_now());
         self.header.records_lost = report.lost_events + self.rows_lost;
         self.header.problems.clone_from(&report.notes);
@@ -194,24 +179,54 @@ impl Recording {
         }
         self.extra.insert("watched".to_owned(), Value::String(report.target.clone()));
         self.write_header()?;
-        self.dir.write_json(WATCH_FILE, report)?;
         self.dir.write_json(SUMMARY_FILE, report)?;
-        if !report.threads.is_empty() {
-            self.dir.write_json(TRACE_FILE, &analysis(report))?;
-        }
-        if let Some(history) = history.filter(|history| !history.windows.is_empty()) {
-            let path = self.dir.path().join(LATE_FILE);
-            if let Err(error) = picture(&path, history, report) {
-                // Half of a picture is none.
-                let _ = std::fs::remove_file(&path);
-                let Some(shelter) = self.dir.shelter() else { return Err(error) };
-                picture(&shelter.join(LATE_FILE), history, report)?;
-            }
-        }
+        found.leave(&self.dir)?;
         for file in self.files.values_mut() {
             file.flush()?;
         }
         Ok(self.dir.seal()?)
+    }
+}
+
+impl Keep for Recording {
+    /// After a failure no others are kept: a hole would not be seen later.
+    fn jobs(&mut self, tid: i32, jobs: &[JobRecord]) {
+        if self.failed.is_some() {
+            self.rows_lost += jobs.len() as u64;
+        } else if let Err(error) = self.keep(tid, jobs) {
+            self.rows_lost += jobs.len() as u64;
+            self.failed = Some(error);
+        }
+    }
+
+    /// Writes everything else and seals it; as far as it can be.
+    fn finish(&mut self, found: &Found<'_>) {
+        if let Err(error) = self.write_all(found) {
+            self.failed.get_or_insert(error);
+        }
+    }
+}
+
+impl Found<'_> {
+    /// Leaves the report, the causes and the worst windows in a run directory.
+    ///
+    /// # Errors
+    /// [`WatchError`].
+    pub fn leave(&self, dir: &RunDir) -> Result<(), WatchError> {
+        let report = self.report;
+        dir.write_json(WATCH_FILE, report)?;
+        if !report.threads.is_empty() {
+            dir.write_json(TRACE_FILE, &analysis(report))?;
+        }
+        let Some(history) = self.history.filter(|history| !history.windows.is_empty()) else { return Ok(()) };
+        let path = dir.path().join(LATE_FILE);
+        if let Err(error) = picture(&path, history, report) {
+            // Half of a picture is none.
+            let _ = std::fs::remove_file(&path);
+            let Some(shelter) = dir.shelter() else { return Err(error) };
+            picture(&shelter.join(LATE_FILE), history, report)?;
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! A watch from its begin to its end: the capture, its parts every second, the report.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use takt_trace::{TraceError, TraceOptions, Tracer};
 use crate::advice::advise;
 use crate::coarse::Coarse;
 use crate::error::WatchError;
+use crate::history::History;
 use crate::python::Pythons;
 use crate::report::Report;
 use crate::rights::Facts;
-use crate::rundir::Recording;
 use crate::target::Target;
-use crate::watcher::{FollowBy, Settings, Watcher};
+use crate::watcher::{Expected, FollowBy, Settings, Watcher};
 use crate::windows::{self, Windows};
 
 /// How to watch.
@@ -28,7 +28,29 @@ pub struct Options {
     pub seconds: Option<f64>,
     /// What counts as late.
     pub settings: Settings,
+    /// What is known of single threads, by their ids; the settings are for all others.
+    pub expected: BTreeMap<i32, Expected>,
     pub trace: TraceOptions,
+}
+
+/// Who keeps what is seen.
+pub trait Keep {
+    /// Cycles of a thread that have ended.
+    fn jobs(&mut self, tid: i32, jobs: &[JobRecord]);
+
+    /// What there was since the last time has been handed over: ten times a second, or once.
+    fn part(&mut self) {}
+
+    /// Nothing follows.
+    fn finish(&mut self, found: &Found<'_>);
+}
+
+/// What a watch has found.
+#[derive(Debug, Clone, Copy)]
+pub struct Found<'a> {
+    pub report: &'a Report,
+    /// The worst windows; None where there were no kernel events.
+    pub(crate) history: Option<&'a History>,
 }
 
 /// Events are taken and judged so often: a part of 1 s of a busy machine has some 200,000 of them.
@@ -42,20 +64,20 @@ const ALIVE: Duration = Duration::from_millis(500);
 const NICE: i32 = -10;
 
 /// Watches until the time is over, `stop` is set or nothing of it runs any more; `see` gets a
-/// report after every part. Cycles are written to `recording` as they come, where there is one, and
-/// as far as they can be ([`Recording::failed`]). Where kernel events cannot be had, it goes on
-/// with what /proc reports and the report says why; so it does without a link that it has no right
-/// to.
+/// report after every part. Cycles are handed to `keep` as they come, where there is one. Where
+/// kernel events cannot be had, it goes on with what /proc reports and the report says why; so it
+/// does without a link that it has no right to.
 ///
 /// # Errors
 /// [`WatchError`].
 pub fn watch(
     options: &Options,
     stop: &AtomicBool,
-    recording: Option<&mut Recording>,
+    keep: Option<&mut dyn Keep>,
     see: &mut dyn FnMut(&Report),
 ) -> Result<Report, WatchError> {
     let mut watcher = Watcher::new(options.target.clone(), options.settings);
+    watcher.expected.clone_from(&options.expected);
     watcher.watched.adopt();
     watcher.refresh();
     if !watcher.watched.is_there() {
@@ -74,13 +96,13 @@ pub fn watch(
         }
     };
     match feed {
-        Ok(feed) => traced(options, stop, recording, see, (watcher, feed, &facts)),
+        Ok(feed) => traced(options, stop, keep, see, (watcher, feed, &facts)),
         Err(error) => {
             let advice = facts.advice();
             let why = format!("{error}\n{advice}").trim_end().to_owned();
             let report = untraced(options, stop, see, watcher, &why);
-            if let Some(recording) = recording {
-                recording.finish(&report, None);
+            if let Some(keep) = keep {
+                keep.finish(&Found { report: &report, history: None });
             }
             Ok(report)
         }
@@ -160,7 +182,7 @@ fn is_last(
             return true;
         }
         // Looking a target up costs a walk through /proc.
-        if matches!(options.target, Target::Process(_) | Target::Tree(_))
+        if matches!(options.target, Target::Process(_) | Target::Tree(_) | Target::Offspring(_))
             && watcher.is_time_to_look(ALIVE)
             && !watcher.watched.still_lives()
         {
@@ -186,7 +208,7 @@ fn look(part: Duration) -> Duration {
 fn traced(
     options: &Options,
     stop: &AtomicBool,
-    mut recording: Option<&mut Recording>,
+    mut keep: Option<&mut dyn Keep>,
     see: &mut dyn FnMut(&Report),
     (mut watcher, mut feed, facts): (Watcher, Feed, &Facts),
 ) -> Result<Report, WatchError> {
@@ -231,8 +253,8 @@ fn traced(
             pythons.refresh(&watcher.watched);
         }
         let mut sink = |tid: i32, jobs: &[JobRecord]| {
-            if let Some(recording) = recording.as_deref_mut() {
-                recording.jobs(tid, jobs);
+            if let Some(keep) = keep.as_deref_mut() {
+                keep.jobs(tid, jobs);
             }
         };
         match feed {
@@ -243,6 +265,9 @@ fn traced(
             }
             Feed::Events(ref tracer) => watcher.feed(tracer.take()?, false, &mut sink),
             Feed::Kernel(ref mut windows) => watcher.take(windows, last, &mut sink)?,
+        }
+        if let Some(keep) = keep.as_deref_mut() {
+            keep.part();
         }
         if last {
             // Names of those that only the last part reported.
@@ -261,8 +286,8 @@ fn traced(
             see(&finish(&watcher, &pythons, &own));
         }
     };
-    if let Some(recording) = recording {
-        recording.finish(&report, Some(watcher.history()));
+    if let Some(keep) = keep {
+        keep.finish(&Found { report: &report, history: Some(watcher.history()) });
     }
     Ok(report)
 }

@@ -17,6 +17,9 @@ pub enum Target {
     Process(i32),
     /// A process and all that it starts: a command.
     Tree(i32),
+    /// All that a process has started, without itself. It must adopt what its children leave behind
+    /// ([`takt_rt::child::adopt_orphans`]), so that nothing of it gets lost.
+    Offspring(i32),
     /// Threads whose name, or whose process's name or command line, contains this text; `*` stands
     /// for any characters.
     Name(String),
@@ -31,6 +34,7 @@ impl std::fmt::Display for Target {
         match self {
             Self::Process(pid) => write!(f, "process {pid}"),
             Self::Tree(pid) => write!(f, "process {pid} and what it starts"),
+            Self::Offspring(pid) => write!(f, "what process {pid} has started"),
             Self::Name(pattern) => write!(f, "threads named {pattern}"),
             Self::Cgroup(path) => write!(f, "control group {}", path.display()),
             Self::Machine => f.write_str("the whole machine"),
@@ -248,6 +252,11 @@ impl Watched {
                 let there = self.tree.iter().copied().filter(|pid| all.binary_search(pid).is_ok());
                 there.filter(|&pid| lives(pid)).collect()
             }
+            Target::Offspring(root) => {
+                let mut found = offspring(*root);
+                found.retain(|&pid| lives(pid));
+                found
+            }
             Target::Name(pattern) => {
                 let named = |&pid: &i32| {
                     let named = |tid| matches(pattern, &procfs::thread_name(pid, tid).unwrap_or_default());
@@ -296,6 +305,25 @@ fn processes() -> Vec<i32> {
     let mut all: Vec<i32> = procfs::numbers("/proc").collect();
     all.sort_unstable();
     all
+}
+
+/// All that a process has started, and what those have started, in order.
+pub fn offspring(root: i32) -> Vec<i32> {
+    let parents: Vec<(i32, i32)> =
+        processes().into_iter().filter_map(|pid| Some((pid, parent(pid)?))).collect();
+    let mut found = BTreeSet::from([root]);
+    // A child may have a lower number than its parent: until nothing is added.
+    loop {
+        let before = found.len();
+        let children = parents.iter().filter(|(_, parent)| found.contains(parent));
+        let children: Vec<i32> = children.map(|child| child.0).collect();
+        found.extend(children);
+        if found.len() == before {
+            break;
+        }
+    }
+    found.remove(&root);
+    found.into_iter().collect()
 }
 
 /// Whether anything of a process can still run: not a command that has ended and that nobody has
@@ -364,6 +392,28 @@ mod tests {
             assert!(!watched.is_there() && watched.threads.contains_key(&pid));
         }
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn offspring_is_what_a_process_started_without_itself() {
+        let mut shell =
+            std::process::Command::new("sh").args(["-c", "sleep 30 & sleep 30 & wait"]).spawn().unwrap();
+        let pid = shell.id() as i32;
+        let mut watched = Watched::new(Target::Offspring(pid));
+        let since = std::time::Instant::now();
+        while watched.processes.len() < 2 {
+            assert!(since.elapsed().as_secs() < 60, "{watched:?}");
+            watched.refresh();
+        }
+        assert!(!watched.threads.contains_key(&pid));
+        for &child in &watched.processes {
+            assert_eq!(parent(child), Some(pid));
+            // SAFETY: sends a signal to a child of the shell that this test started.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+        }
+        shell.wait().unwrap();
+        watched.refresh();
+        assert!(!watched.is_there());
     }
 
     #[test]

@@ -84,7 +84,22 @@ impl Default for Settings {
     }
 }
 
+/// What is known of one thread before it is watched.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Expected {
+    /// Its period.
+    pub period_ns: f64,
+    /// An end more than this after the release is late.
+    pub deadline_ns: u64,
+}
+
 impl Settings {
+    /// The same of a thread of which more is known.
+    fn of(self, expected: Option<&Expected>) -> Self {
+        let Some(expected) = expected else { return self };
+        Self { period_ns: Some(expected.period_ns), deadline_ns: Some(expected.deadline_ns), ..self }
+    }
+
     /// What a wake-up may take.
     pub fn late_ns(&self, period_ns: Option<f64>) -> u64 {
         const LEAST_NS: f64 = 100_000.0;
@@ -168,6 +183,8 @@ pub struct Watcher {
     pub watched: Watched,
     machine: bool,
     settings: Settings,
+    /// What is known of single threads.
+    pub(crate) expected: BTreeMap<i32, Expected>,
     pub(crate) follower: Follower,
     pub(crate) known: BTreeMap<i32, Known>,
     pub(crate) history: History,
@@ -198,6 +215,7 @@ impl Watcher {
             machine: target == Target::Machine,
             watched: Watched::new(target),
             settings,
+            expected: BTreeMap::new(),
             follower: Follower::default(),
             known: BTreeMap::new(),
             history: History::default(),
@@ -491,8 +509,9 @@ impl Watcher {
         let pid = self.watched.threads.get(&tid).map(|thread| thread.pid);
         let threads = &self.watched.threads;
         let own = |other: i32| pid.is_some() && threads.get(&other).map(|thread| thread.pid) == pid;
+        let settings = self.settings.of(self.expected.get(&tid));
         let known = self.known.entry(tid).or_default();
-        let mut finished = known.cycles.add(activations, self.settings.period_ns, &own);
+        let mut finished = known.cycles.add(activations, settings.period_ns, &own);
         if last {
             finished.extend(known.cycles.last());
         }
@@ -500,8 +519,8 @@ impl Watcher {
             known.begin_anew(since_ns);
         }
         let period_ns = known.period_ns();
-        let late_ns = self.settings.late_ns(period_ns);
-        let deadline_ns = self.settings.deadline_ns(period_ns);
+        let late_ns = settings.late_ns(period_ns);
+        let deadline_ns = settings.deadline_ns(period_ns);
         let is_late = |job: &JobRecord| {
             job.lateness_ns() > late_ns
                 || deadline_ns.is_some_and(|deadline_ns| job.response_ns() > deadline_ns)

@@ -142,6 +142,7 @@ impl Watcher {
     fn thread(&self, tid: i32, known: &Known, seconds: f64) -> Option<LoopReport> {
         let followed = self.follower.threads.get(&tid)?;
         let named = self.watched.threads.get(&tid).cloned().unwrap_or_default();
+        let settings = self.settings.of(self.expected.get(&tid));
         let period_ns = known.period_ns();
         let source = known.cycles.rhythm.and_then(|rhythm| rhythm.source);
         let mostly = known.cycles.wakers().first().map(|waker| waker.0);
@@ -180,8 +181,8 @@ impl Watcher {
             missed: known.cycles.missed + self.silence(tid, known).map_or(0, |silent| silent.1),
             late: known.late,
             unjudged: known.unjudged,
-            late_beyond_us: self.settings.late_ns(period_ns) as f64 / 1e3,
-            deadline_us: self.settings.deadline_ns(period_ns).map(|ns| ns as f64 / 1e3),
+            late_beyond_us: settings.late_ns(period_ns) as f64 / 1e3,
+            deadline_us: settings.deadline_ns(period_ns).map(|ns| ns as f64 / 1e3),
             lateness_us: summary(|both| &both.0),
             response_us: summary(|both| &both.1),
             cpu_percent: match self.spinning.cpu_share(tid).filter(|_| kind == Kind::Spinning) {

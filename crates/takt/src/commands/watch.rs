@@ -62,7 +62,13 @@ pub fn run(args: &args::Watch) -> CommandResult {
     };
     let keep_awake = if args.let_idle { KeepAwake::Off } else { KeepAwake::Auto };
     let trace = TraceOptions { keep_awake, ..TraceOptions::default() };
-    let options = Options { target: target.clone(), seconds: args.seconds, settings, trace };
+    let options = Options {
+        target: target.clone(),
+        seconds: args.seconds,
+        settings,
+        expected: Default::default(),
+        trace,
+    };
     let recording = Recording::create(&args.runs, args.out.as_deref(), &label);
     // The command must not outlive a refusal.
     let mut recording = recording.inspect_err(|_| {

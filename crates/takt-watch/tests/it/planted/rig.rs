@@ -110,7 +110,13 @@ impl Watch {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            let options = Options { target: Target::Process(pid as i32), seconds: None, settings, trace };
+            let options = Options {
+                target: Target::Process(pid as i32),
+                seconds: None,
+                settings,
+                expected: Default::default(),
+                trace,
+            };
             watch(&options, &flag, None, &mut |_| {}).unwrap()
         });
         // The capture has begun and the rhythm was seen.

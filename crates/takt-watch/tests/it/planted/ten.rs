@@ -109,6 +109,7 @@ fn campaign_what_ten_loops_cost() {
                 deadline_ns: late.map(|_| 500 * MS),
                 ..Settings::default()
             },
+            expected: Default::default(),
             trace: takt_watch::TraceOptions::default(),
         };
         let stop = std::sync::atomic::AtomicBool::new(false);
