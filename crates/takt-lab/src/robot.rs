@@ -77,6 +77,8 @@ pub struct Kind {
     /// Keys of the configuration that common names of factors (`policy`, `rate`, `placement`) stand
     /// for in campaigns.
     pub factors: &'static [(&'static str, &'static str)],
+    /// A table of the configuration whose keys are factors by themselves.
+    pub values: Option<&'static str>,
     /// Its tasks, as the latency manager knows them.
     pub tasks: &'static [&'static Task],
     /// Reports in a sentence what was given up because a machine cannot carry a configuration.
@@ -108,6 +110,7 @@ impl Kind {
             shipped,
             campaigns: &[],
             factors: &[],
+            values: None,
             tasks: &[],
             scaled_text: None,
             questions: None,
@@ -119,9 +122,15 @@ impl Kind {
         }
     }
 
-    /// The key of the configuration that a factor stands for.
-    pub(crate) fn key_of<'a>(&self, factor: &'a str) -> &'a str {
-        self.factors.iter().find(|(name, _)| *name == factor).map_or(factor, |(_, key)| key)
+    /// The key of `config` that a factor stands for.
+    pub(crate) fn key_of(&self, factor: &str, config: &toml::Table) -> String {
+        let has = |table: &&str| {
+            config.get(*table).and_then(toml::Value::as_table).is_some_and(|table| table.contains_key(factor))
+        };
+        if let Some(table) = self.values.filter(has) {
+            return format!("{table}.{factor}");
+        }
+        self.factors.iter().find(|(name, _)| *name == factor).map_or(factor, |(_, key)| key).to_owned()
     }
 }
 

@@ -73,7 +73,10 @@ pub(super) fn apply(
                 _ => return wrong("names"),
             }
         }
-        key => set(config, kind.key_of(key), value)?,
+        factor => {
+            let key = kind.key_of(factor, config);
+            set(config, &key, value)?;
+        }
     }
     Ok(())
 }
@@ -110,19 +113,34 @@ fn set_boot(boot: &mut BTreeMap<String, String>, parameter: &str, value: &Value)
 /// Sets the value at a dotted path; tables on the way are made where they are missing. Whether the
 /// robot knows the key is for its own parser to say.
 fn set(config: &mut Table, path: &str, value: &Value) -> Result<(), String> {
-    let (mut table, mut rest) = (config, path);
-    while let Some((head, tail)) = rest.split_once('.') {
-        let next = table.entry(head).or_insert_with(|| Value::Table(Table::new()));
-        let Value::Table(next) = next else {
-            return Err(format!("{path}: \"{head}\" is a value and not a table"));
-        };
-        (table, rest) = (next, tail);
-    }
-    if rest.is_empty() || path.split('.').any(str::is_empty) {
+    if path.is_empty() || path.split('.').any(str::is_empty) {
         return Err(format!("\"{path}\" is no key"));
     }
-    table.insert(rest.to_owned(), value.clone());
-    Ok(())
+    set_below(config, (path, path), value)
+}
+
+/// The same, of the rest of a whole path. Of several tables of one name the path goes on in the one
+/// whose key `name` it has next, or else in all of them.
+fn set_below(table: &mut Table, (rest, path): (&str, &str), value: &Value) -> Result<(), String> {
+    let Some((head, tail)) = rest.split_once('.') else {
+        table.insert(rest.to_owned(), value.clone());
+        return Ok(());
+    };
+    match table.entry(head).or_insert_with(|| Value::Table(Table::new())) {
+        Value::Table(next) => set_below(next, (tail, path), value),
+        Value::Array(all) if !all.is_empty() && all.iter().all(Value::is_table) => {
+            let is_named = |one: &Value, name: &str| one.get("name").and_then(Value::as_str) == Some(name);
+            let (name, below) = tail.split_once('.').unwrap_or((tail, ""));
+            let named = !below.is_empty() && all.iter().any(|one| is_named(one, name));
+            for one in all.iter_mut().filter(|one| !named || is_named(one, name)) {
+                if let Value::Table(next) = one {
+                    set_below(next, (if named { below } else { tail }, path), value)?;
+                }
+            }
+            Ok(())
+        }
+        _ => Err(format!("{path}: \"{head}\" is a value and not a table")),
+    }
 }
 
 #[cfg(test)]
@@ -149,6 +167,38 @@ mod tests {
         assert_eq!(applied("rate", 9).unwrap().0["rate_hz"].as_integer(), Some(9));
         assert_eq!(applied("a.b", 2).unwrap().0["a"]["b"].as_integer(), Some(2));
         assert_eq!(applied("c.d.e", 2).unwrap().0["c"]["d"]["e"].as_integer(), Some(2));
+    }
+
+    #[test]
+    fn of_several_tables_the_named_one_is_set_or_all() {
+        let text = "[[part]]\nname = 'a'\ncpus = '0'\n[[part]]\nname = 'b'\n";
+        let set_in = |path: &str| {
+            let mut config: Table = toml::from_str(text).unwrap();
+            set(&mut config, path, &Value::from("1")).map(|()| config)
+        };
+        let cpus = |config: &Table| -> Vec<Option<String>> {
+            let parts = config["part"].as_array().unwrap().iter();
+            parts.map(|part| part.get("cpus").and_then(Value::as_str).map(str::to_owned)).collect()
+        };
+        let one = Some("1".to_owned());
+        assert_eq!(cpus(&set_in("part.cpus").unwrap()), [one.clone(), one.clone()]);
+        assert_eq!(cpus(&set_in("part.b.cpus").unwrap()), [Some("0".to_owned()), one]);
+        assert_eq!(set_in("part.a.sub.cpus").unwrap()["part"][0]["sub"]["cpus"].as_str(), Some("1"));
+        assert!(set(&mut toml::from_str("part = [1, 2]").unwrap(), "part.cpus", &Value::from(1)).is_err());
+    }
+
+    #[test]
+    fn values_of_a_table_are_factors_by_their_own_names() {
+        static KIND_WITH_VALUES: Kind =
+            Kind { values: Some("values"), factors: KIND.factors, ..Kind::new("x", &[], KIND.read) };
+        let mut config: Table = toml::from_str("[values]\nrate = 5").unwrap();
+        for name in ["rate", "placement"] {
+            let (setup, value) = (&mut RunSetup::default(), Value::from(9));
+            apply(&KIND_WITH_VALUES, &mut config, setup, false, name, &value).unwrap();
+        }
+        assert_eq!(config["values"]["rate"].as_integer(), Some(9));
+        // What the table has not is a factor as for any robot.
+        assert_eq!(config["cpus"].as_integer(), Some(9));
     }
 
     #[test]
