@@ -179,6 +179,10 @@ pub enum Command {
     #[cfg(feature = "cell")]
     #[command(hide = true)]
     PerceptionWorker,
+    /// What stands between a run and the command of `robot = "program"`; its standard input says
+    /// what to start
+    #[command(name = takt_robot_program::keeper::SUBCOMMAND, hide = true)]
+    ProgramKeeper,
     /// The plant at the far end of a DAQ link, whose near end starts it; its standard input is
     /// their socket
     #[cfg(feature = "daq")]

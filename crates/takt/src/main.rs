@@ -154,6 +154,7 @@ fn command() -> ExitCode {
             takt_load::gpu::Line::Failed("this takt was built without the feature gpu".to_owned()).print();
             Ok(ExitCode::from(2))
         }
+        Command::ProgramKeeper => Ok(takt_robot_program::keeper::serve()),
         #[cfg(feature = "daq")]
         Command::DaqFarEnd => Ok(takt_robot_daqloop::lab::far_end()),
         #[cfg(feature = "cell")]

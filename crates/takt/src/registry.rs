@@ -18,5 +18,6 @@ pub static ROBOTS: Registry = Registry::new(&[
     &takt_robot_ros::KIND,
     #[cfg(feature = "servo")]
     &takt_robot_servo::lab::KIND,
+    &takt_robot_program::KIND,
 ])
 .unnamed("cell");

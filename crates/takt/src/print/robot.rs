@@ -59,6 +59,9 @@ pub fn ran(ran: &Ran) -> String {
     if let Some(cell) = ran.own::<takt_robot_cell::lab::CellSummary>() {
         return super::summary(&cell);
     }
+    if let Some(program) = ran.own::<takt_robot_program::ProgramSummary>() {
+        return run_summary(&program.run);
+    }
     // A summary that nobody puts into words.
     format!("{}: {}\n", ran.dir().path().display(), ran.verdict())
 }

@@ -129,6 +129,13 @@ fn the_joint_stream() {
 }
 
 #[test]
+fn anybodys_program() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    robot("program", &[], "1", runs.path());
+}
+
+#[test]
 fn the_cell() {
     let _machine = alone();
     let runs = tempfile::tempdir().unwrap();

@@ -54,6 +54,7 @@ mod papers;
 mod placement;
 mod plain;
 mod planted;
+mod program;
 mod query;
 mod recordings;
 mod refusals;

@@ -1,0 +1,327 @@
+//! Cycles of the loops on their way into the run directory: rows, recorders, releases.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use takt_lab::collect::{FLUSH_PERIOD, Recorders, Rows, Sample};
+use takt_lab::keeper::Window;
+use takt_lab::releases::{Job, Releases, Seen};
+use takt_lab::{LabError, Session};
+use takt_rt::jobs::JobRecord;
+use takt_rundir::{Measure, RunDir};
+use takt_watch::{Expected, Found, Keep, Options, Report, Settings, Target, TraceOptions, watch};
+
+use crate::ProgramError;
+use crate::config::Loop;
+
+/// File of what is counted beside the recorders, over all parts of a resumed run.
+const COUNTS_FILE: &str = "loops.json";
+
+/// What reports read of one loop.
+pub(crate) fn measures_of(one: &Loop) -> [Measure; 2] {
+    let name = |what: &str| format!("{what}-{}", one.label);
+    let measure = |what: &str, title: String, column| {
+        Measure::new(&name(what), &title, &file_of(one), column)
+            .since("planned_ns")
+            .rate_hz(one.rate_hz())
+            .unit("cycles")
+    };
+    let (lateness, response) =
+        (format!("Wake-up lateness of {}", one.name), format!("Release to sleep of {}", one.name));
+    [
+        measure("response", response, "end_ns").deadline_ns(one.deadline_ns).judged(),
+        measure("lateness", lateness, "wake_ns"),
+    ]
+}
+
+/// Name of a loop's sample file.
+pub(crate) fn file_of(one: &Loop) -> String {
+    format!("loop-{}", one.label)
+}
+
+fn sample(measure: &Measure) -> Option<Sample<JobRecord>> {
+    match measure.column.as_str() {
+        "wake_ns" => Some(|job| (job.planned_ns, job.lateness_ns())),
+        "end_ns" => Some(|job| (job.planned_ns, job.response_ns())),
+        _ => None,
+    }
+}
+
+/// One line of a loop's sample file. CLOCK_MONOTONIC nanoseconds.
+#[derive(Debug, Serialize)]
+struct CycleRow {
+    index: u64,
+    /// What its timer was set to, or when something else woke it.
+    planned_ns: u64,
+    /// It got a CPU.
+    wake_ns: u64,
+    /// It went to sleep.
+    end_ns: u64,
+    /// Releases of its period that did not come since the one before.
+    skipped: u64,
+}
+
+/// How far a loop has come, for the thread that times the run.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) cycles: AtomicU64,
+    pub(crate) planned_ns: AtomicU64,
+}
+
+/// What is counted of the loops, by their labels.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Counts {
+    releases: BTreeMap<String, Seen>,
+}
+
+/// One loop.
+struct Series {
+    label: String,
+    period_ns: u64,
+    rows: Rows,
+    recorders: Recorders<JobRecord>,
+    response: String,
+    last_planned_ns: Option<u64>,
+    progress: Arc<Progress>,
+    releases: Releases,
+}
+
+impl Series {
+    fn new(
+        session: &mut Session,
+        one: &Loop,
+        window: &Window,
+        before: Option<&Seen>,
+    ) -> Result<Self, LabError> {
+        let (dir, file) = (session.dir().clone(), file_of(one));
+        let own = |measure: &Measure| if measure.file == file { sample(measure) } else { None };
+        let measures = &mut session.header.measures;
+        let response = measures_of(one)[0].name.clone();
+        let releases = Releases::new(one.period_ns, window, measures, &[&response]).going_on(before);
+        Ok(Self {
+            label: one.label.clone(),
+            period_ns: one.period_ns,
+            rows: Rows::new(&dir, &file)?,
+            recorders: Recorders::open(&dir, measures, window, own)?,
+            response,
+            last_planned_ns: None,
+            progress: Arc::default(),
+            releases,
+        })
+    }
+
+    fn push(&mut self, window: &Window, job: &JobRecord) -> Result<(), LabError> {
+        let &JobRecord { index, planned_ns, wake_ns, end_ns, .. } = job;
+        // A cycle that is caught up without a sleep is none that the kernel sees: its release is
+        // one that did not come.
+        let periods = |last_ns: u64| planned_ns.saturating_sub(last_ns) as f64 / self.period_ns as f64;
+        let skipped = self.last_planned_ns.map_or(0.0, |last_ns| (periods(last_ns).round() - 1.0).max(0.0));
+        let skipped = skipped as u64;
+        self.last_planned_ns = Some(planned_ns);
+        let response = &self.response;
+        self.releases.job(Job { planned_ns, wake_ns, skipped }, |measure| {
+            (measure == response).then(|| job.response_ns())
+        });
+        self.recorders.push(job);
+        if window.keeps(planned_ns) {
+            self.rows.push(|| CycleRow { index, planned_ns, wake_ns, end_ns, skipped })?;
+        }
+        self.progress.planned_ns.store(planned_ns, Ordering::Release);
+        self.progress.cycles.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+/// Takes what the watch sees.
+pub(crate) struct Collector {
+    dir: RunDir,
+    window: Window,
+    loops: Vec<Series>,
+    by_tid: BTreeMap<i32, usize>,
+    options: Options,
+    saved: Instant,
+    /// What it failed with first; nothing is kept then.
+    failed: Option<LabError>,
+}
+
+/// What a collector leaves.
+pub(crate) struct Collected {
+    /// The releases of each loop.
+    pub(crate) releases: Vec<Releases>,
+    /// What the watch reports of all threads of the program.
+    pub(crate) report: Report,
+}
+
+impl Collector {
+    /// Of these loops and their threads, all of which are what `keeper` started.
+    pub(crate) fn new(
+        session: &mut Session,
+        loops: &[(Loop, i32)],
+        keeper: i32,
+        window: &Window,
+    ) -> Result<Self, LabError> {
+        let counts: Counts = session.restored(COUNTS_FILE)?.unwrap_or_default();
+        let series = loops.iter().map(|(one, _)| {
+            let before = counts.releases.get(&one.label);
+            Series::new(session, one, window, before)
+        });
+        let series = series.collect::<Result<Vec<Series>, LabError>>()?;
+        let expected = loops.iter().map(|(one, tid)| {
+            let expected = Expected { period_ns: one.period_ns as f64, deadline_ns: one.deadline_ns };
+            (*tid, expected)
+        });
+        let options = Options {
+            target: Target::Offspring(keeper),
+            seconds: None,
+            settings: Settings { live: false, ..Settings::default() },
+            expected: expected.collect(),
+            trace: TraceOptions::default(),
+        };
+        Ok(Self {
+            dir: session.dir().clone(),
+            window: window.clone(),
+            loops: series,
+            by_tid: loops.iter().enumerate().map(|(at, (_, tid))| (*tid, at)).collect(),
+            options,
+            saved: Instant::now(),
+            failed: None,
+        })
+    }
+
+    /// How far each loop has come.
+    pub(crate) fn progress(&self) -> Vec<Arc<Progress>> {
+        self.loops.iter().map(|one| Arc::clone(&one.progress)).collect()
+    }
+
+    /// Collects until `end` is set, or nothing of the program runs any more.
+    pub(crate) fn run(mut self, end: &AtomicBool) -> Result<Collected, LabError> {
+        let options = self.options.clone();
+        let report = watch(&options, end, Some(&mut self), &mut |_| {}).map_err(ProgramError::from)?;
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        if let Some(why) = report.untraced {
+            return Err(ProgramError::Untraced(why).into());
+        }
+        Ok(Collected { releases: self.loops.into_iter().map(|one| one.releases).collect(), report })
+    }
+
+    fn take(&mut self, tid: i32, jobs: &[JobRecord]) -> Result<(), LabError> {
+        let Some(&at) = self.by_tid.get(&tid) else { return Ok(()) };
+        let (one, window) = (&mut self.loops[at], &self.window);
+        jobs.iter().try_for_each(|job| one.push(window, job))
+    }
+
+    fn save(&mut self) -> Result<(), LabError> {
+        self.saved = Instant::now();
+        let mut draft = self.window.draft();
+        let mut counts = Counts::default();
+        for one in &mut self.loops {
+            one.rows.keep(&mut draft)?;
+            one.recorders.keep(&mut draft)?;
+            counts.releases.insert(one.label.clone(), one.releases.seen());
+        }
+        draft.file(COUNTS_FILE, &counts)?;
+        Ok(self.dir.checkpoint(&draft)?)
+    }
+
+    fn attempt(&mut self, what: impl FnOnce(&mut Self) -> Result<(), LabError>) {
+        if self.failed.is_none()
+            && let Err(error) = what(self)
+        {
+            self.failed = Some(error);
+        }
+    }
+}
+
+impl Keep for Collector {
+    fn jobs(&mut self, tid: i32, jobs: &[JobRecord]) {
+        self.attempt(|this| this.take(tid, jobs));
+    }
+
+    fn part(&mut self) {
+        if self.saved.elapsed() >= FLUSH_PERIOD {
+            self.attempt(Self::save);
+        }
+    }
+
+    fn finish(&mut self, found: &Found<'_>) {
+        self.attempt(|this| {
+            this.save()?;
+            found.leave(&this.dir).map_err(ProgramError::from)?;
+            Ok(())
+        });
+    }
+}
+
+/// How long a loop's rhythm takes to be known: from so many cycles on the watch tells which
+/// wake-ups begin one.
+pub(crate) const RHYTHM_CYCLES: u64 = 24;
+
+/// How long that may take at most, for loops of these periods.
+pub(crate) fn rhythm_time(loops: &[Loop]) -> Duration {
+    const LEAST: Duration = Duration::from_secs(1);
+    const MOST: Duration = Duration::from_secs(20);
+    let slowest_ns = loops.iter().map(|one| one.period_ns).max().unwrap_or(0);
+    Duration::from_nanos(slowest_ns.saturating_mul(2 * RHYTHM_CYCLES)).clamp(LEAST, MOST)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::sync::Arc as Shared;
+    use takt_lab::RunOptions;
+
+    const MS: u64 = 1_000_000;
+
+    fn control() -> Loop {
+        Loop {
+            name: "control".to_owned(),
+            process: None,
+            period_ns: 2 * MS,
+            deadline_ns: 2 * MS,
+            policy: None,
+            cpus: None,
+            label: "control".to_owned(),
+        }
+    }
+
+    #[test]
+    fn rows_measures_and_releases_are_those_of_the_cycles() {
+        let root = tempfile::tempdir().unwrap();
+        let options = RunOptions::below(root.path(), Shared::default());
+        let mut session = Session::create("program", "test", &"asked", &options).unwrap();
+        session.header.measures = measures_of(&control()).into();
+        let window = session.new_window(None);
+        let mut collector = Collector::new(&mut session, &[(control(), 7)], 1, &window).unwrap();
+        window.open(100 * MS);
+        let job = |index: u64, at_ms: u64, end_ns: u64| JobRecord {
+            index,
+            planned_ns: at_ms * MS,
+            wake_ns: at_ms * MS + 5_000,
+            end_ns: at_ms * MS + end_ns,
+            ..JobRecord::default()
+        };
+        // One in time, one late that leaves no time for the two after it, one in time.
+        let jobs = [job(0, 100, 500_000), job(1, 102, 5 * MS), job(2, 108, 300_000)];
+        collector.jobs(7, &jobs);
+        collector.jobs(8, &jobs);
+        window.close(110 * MS);
+        collector.save().unwrap();
+        let dir = session.dir().clone();
+        let rows = dir.columns("loop-control", &["planned_ns", "end_ns", "skipped"]).unwrap();
+        assert_eq!(rows[0], [100 * MS, 102 * MS, 108 * MS]);
+        assert_eq!(rows[2], [0, 0, 2]);
+        let mut one = collector.loops.remove(0);
+        one.releases.finish();
+        assert_eq!((one.releases.jobs, one.releases.skipped), (3, 2));
+        one.releases.count_in(&mut session.header.measures);
+        let response = &session.header.measures[0];
+        assert_eq!((response.skipped, response.longest_miss_run), (2, Some(3)));
+        assert_eq!(one.progress.cycles.load(Ordering::Acquire), 3);
+    }
+}

@@ -1,0 +1,93 @@
+//! Why a program cannot be run or followed.
+
+use std::io;
+use std::time::Duration;
+
+use takt_watch::WatchError;
+
+/// Why a program cannot be run or followed, with the way out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProgramError {
+    /// The command cannot be started.
+    #[error(
+        "{program}: {reason}. `command` names a program in PATH, or a path; relative paths begin at {folder}"
+    )]
+    NotStarted {
+        /// The program.
+        program: String,
+        /// What the system says.
+        reason: String,
+        /// What relative paths begin at.
+        folder: String,
+    },
+    /// The command ended before it was ready.
+    #[error("the command ended {how} after {} ms, before {until}. {words}", after.as_millis())]
+    EndedEarly {
+        /// Its exit status, or the signal.
+        how: String,
+        /// How long it ran.
+        after: Duration,
+        /// What was waited for.
+        until: String,
+        /// What it printed last.
+        words: String,
+    },
+    /// The command did not get ready.
+    #[error("the command is not ready after {} s: {missing}. {words} Allow more time with `ready.within`", within.as_secs_f64())]
+    NotReady {
+        /// How long Takt waited.
+        within: Duration,
+        /// What did not happen.
+        missing: String,
+        /// What it printed last.
+        words: String,
+    },
+    /// No thread has the name of a loop.
+    #[error(
+        "loop \"{name}\": no thread of the command has that name. Its threads are: {threads}. Name the loop as one of them is named \
+         (the kernel keeps 15 characters), or have the program name its thread (pthread_setname_np, prctl PR_SET_NAME)"
+    )]
+    NoThread {
+        /// The loop.
+        name: String,
+        /// The threads that there are.
+        threads: String,
+    },
+    /// Several threads have the name of a loop, and none or several have its period.
+    #[error(
+        "loop \"{name}\": {} threads have that name, and {fitting} of them have a period of {period}: {threads}. Give the thread a name of \
+         its own, or name its process with `process`",
+        count
+    )]
+    Several {
+        /// The loop.
+        name: String,
+        /// How many have the name.
+        count: usize,
+        /// How many of them have the period: "none", or a number.
+        fitting: String,
+        /// The loop's period.
+        period: String,
+        /// Each with its period.
+        threads: String,
+    },
+    /// The kernel's events cannot be had, without which nothing can be measured.
+    #[error("the loops cannot be followed: {0}")]
+    Untraced(String),
+    /// Somebody asked for the end before the command was ready.
+    #[error("stopped before the command was ready; nothing was measured")]
+    Stopped,
+    /// The process that keeps the command together broke.
+    #[error("the process that keeps the command together: {0}")]
+    Keeper(#[from] io::Error),
+    /// The threads cannot be followed.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+}
+
+impl From<ProgramError> for takt_lab::LabError {
+    fn from(error: ProgramError) -> Self {
+        Self::robot(error)
+    }
+}
