@@ -39,24 +39,35 @@ fn edits(a: &[char], b: &[char]) -> usize {
 /// The names of `known` that are most like `given`, the nearest first; at most `most` of them, and
 /// as many as there are where no distance is too large.
 pub fn closest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>, most: usize) -> Vec<&'a str> {
-    let Some(given) = plain(given) else { return Vec::new() };
-    let mut ranked: Vec<(usize, &str)> = known
+    let Some(given) = plain(given) else {
+        // Nothing is near to what nobody typed: some of the names.
+        let mut names: Vec<&str> = known.into_iter().collect();
+        names.sort_unstable();
+        names.dedup();
+        names.truncate(most);
+        return names;
+    };
+    let mut ranked: Vec<(usize, bool, &str)> = known
         .into_iter()
         .filter_map(|name| {
             let name_letters = plain(name)?;
             let part = is_part(&given, &name_letters);
-            Some((if part { 1 } else { edits(&given, &name_letters) }, name))
+            let edits = edits(&given, &name_letters);
+            // One slip is more likely than a part of a name.
+            let is_part = part && edits > 1;
+            Some((if is_part { 1 } else { edits }, is_part, name))
         })
         .collect();
     ranked.sort_unstable();
     ranked.dedup();
-    ranked.into_iter().take(most).map(|(_, name)| name).collect()
+    ranked.into_iter().take(most).map(|(_, _, name)| name).collect()
 }
 
 /// The one name that was most probably meant by `given`.
 pub fn meant<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let typed = plain(given)?;
     let name = closest(given, known, 1).first().copied()?;
-    let (given, found) = (plain(given)?, plain(name)?);
+    let (given, found) = (typed, plain(name)?);
     // A third of the letters may be wrong; a word of one or two letters means nothing.
     let slips = given.len().max(found.len()) / 3;
     (is_part(&given, &found) || edits(&given, &found) <= slips).then_some(name)

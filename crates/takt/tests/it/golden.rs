@@ -221,8 +221,15 @@ fn with_json(command: &[String], found: &mut Vec<String>) {
     let help = run(command).arg("--help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     found.extend(help.contains("--json").then(|| command.join(" ")));
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let listed = listed.map_while(|line| line.strip_prefix("  ")).filter_map(|line| line.split(' ').next());
+    let listed: Vec<&str> = if command.is_empty() {
+        // In groups, each with its head.
+        let groups = help.lines().skip_while(|line| !line.starts_with("Usage:")).skip(1);
+        groups.take_while(|line| !line.starts_with('`')).filter_map(|line| line.strip_prefix("  ")).collect()
+    } else {
+        let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+        listed.map_while(|line| line.strip_prefix("  ")).collect()
+    };
+    let listed = listed.into_iter().filter_map(|line| line.split(' ').next());
     for one in listed.filter(|one| !one.is_empty() && *one != "help") {
         with_json(&[command, &[one.to_owned()]].concat(), found);
     }

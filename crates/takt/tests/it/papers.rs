@@ -119,8 +119,8 @@ fn no_report_has_the_tables_of_another_robots_paper() {
     let shapes: [(&str, &[&str]); 4] = [
         ("lowest shares", &["humanoid"]),
         ("Td_max", &["daq"]),
-        ("share of the period", &["uav", "cyclic", "servo"]),
-        ("effect of", &["uav", "cyclic", "servo"]),
+        ("share of the period", &["uav", "cyclic", "servo", "program"]),
+        ("effect of", &["uav", "cyclic", "servo", "program"]),
     ];
     for kind in ROBOTS.kinds() {
         let folder = tempfile::tempdir().unwrap();
