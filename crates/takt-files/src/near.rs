@@ -1,5 +1,7 @@
 //! What somebody may have meant: the names that are nearest to one that does not exist.
 
+use strsim::osa_distance;
+
 /// Most characters of a name that is compared: a longer one is no slip of the keyboard.
 const MAX_CHARS: usize = 64;
 
@@ -7,33 +9,10 @@ const MAX_CHARS: usize = 64;
 const MIN_PART_CHARS: usize = 3;
 
 /// A name as it is compared: `rateHz`, `rate-hz` and `RATE_HZ` are one slip.
-fn plain(name: &str) -> Option<Vec<char>> {
-    let kept: Vec<char> = name
-        .chars()
-        .filter(|c| !matches!(c, '_' | '-' | ' '))
-        .flat_map(char::to_lowercase)
-        .take(MAX_CHARS + 1)
-        .collect();
-    (kept.len() <= MAX_CHARS).then_some(kept)
-}
-
-/// Letters to add, drop, replace or swap until `a` is `b`.
-fn edits(a: &[char], b: &[char]) -> usize {
-    let mut before_last: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for (i, &letter) in a.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, &other) in b.iter().enumerate() {
-            let replaced = last[j] + usize::from(letter != other);
-            let mut least = replaced.min(last[j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && letter == b[j - 1] && a[i - 1] == other {
-                least = least.min(before_last[j - 1] + 1);
-            }
-            row.push(least);
-        }
-        before_last = std::mem::replace(&mut last, row);
-    }
-    last[b.len()]
+fn plain(name: &str) -> Option<String> {
+    let letters = name.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).flat_map(char::to_lowercase);
+    let kept: Vec<char> = letters.take(MAX_CHARS + 1).collect();
+    (kept.len() <= MAX_CHARS).then(|| kept.into_iter().collect())
 }
 
 /// The names of `known` that are most like `given`, the nearest first; at most `most` of them, and
@@ -50,11 +29,10 @@ pub fn closest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>, most: 
     let mut ranked: Vec<(usize, bool, &str)> = known
         .into_iter()
         .filter_map(|name| {
-            let name_letters = plain(name)?;
-            let part = is_part(&given, &name_letters);
-            let edits = edits(&given, &name_letters);
+            let known = plain(name)?;
+            let edits = osa_distance(&given, &known);
             // One slip is more likely than a part of a name.
-            let is_part = part && edits > 1;
+            let is_part = edits > 1 && is_part(&given, &known);
             Some((if is_part { 1 } else { edits }, is_part, name))
         })
         .collect();
@@ -65,12 +43,11 @@ pub fn closest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>, most: 
 
 /// The one name that was most probably meant by `given`.
 pub fn meant<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let typed = plain(given)?;
     let name = closest(given, known, 1).first().copied()?;
-    let (given, found) = (typed, plain(name)?);
+    let (given, found) = (plain(given)?, plain(name)?);
     // A third of the letters may be wrong; a word of one or two letters means nothing.
-    let slips = given.len().max(found.len()) / 3;
-    (is_part(&given, &found) || edits(&given, &found) <= slips).then_some(name)
+    let slips = given.chars().count().max(found.chars().count()) / 3;
+    (is_part(&given, &found) || osa_distance(&given, &found) <= slips).then_some(name)
 }
 
 /// The end of a sentence about a name that does not exist: empty, or the name that was probably
@@ -79,9 +56,9 @@ pub fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -
     meant(given, known).map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
 }
 
-fn is_part(a: &[char], b: &[char]) -> bool {
+fn is_part(a: &str, b: &str) -> bool {
     let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
-    short.len() >= MIN_PART_CHARS && long.windows(short.len()).any(|part| part == short)
+    short.chars().count() >= MIN_PART_CHARS && long.contains(short)
 }
 
 #[cfg(test)]

@@ -153,6 +153,7 @@ impl Memory {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use takt_witness::plant::tree;
 
     #[test]
     fn rates_are_differences_over_time() {
@@ -171,16 +172,6 @@ mod tests {
         assert_eq!(rates, expected);
         // Counters that went back (another boot) are no rates.
         assert_eq!(before.since(&Counters::read()).switches_per_s, 0.0);
-    }
-
-    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        root
     }
 
     #[test]

@@ -46,10 +46,7 @@ pub fn build(collection: &Collection, supplements: &Supplements) -> Document {
             paper::section::section(paper, collection, &own)
         })
         .collect();
-    let lead = lead(&contexts, papers.is_empty());
-    let kernel = kernel::kernel(collection);
-    sections.push(introduction(collection, &contexts, lead.clone(), kernel.is_some()));
-    sections.extend(kernel::virtual_time(collection));
+    let mut measures = Vec::new();
     let mut robots: Vec<&str> = Vec::new();
     for (number, context) in contexts.iter().enumerate() {
         // The first measure of a robot is its main one and gets every table and figure.
@@ -57,10 +54,15 @@ pub fn build(collection: &Collection, supplements: &Supplements) -> Document {
         robots.push(&context.group.robot);
         // What a paper's section has shown in its shape is not shown again.
         let in_paper = papers.iter().any(|(robot, _)| *robot == context.group.robot);
-        let mut section = measure(context, number + 1, main, in_paper, lead.as_ref());
-        section.is_folded = !main;
-        sections.push(section);
+        let section = measure(context, number + 1, main, in_paper);
+        measures.push(if main { section } else { section.folded() });
     }
+    // A paper's section shows its own figures first.
+    let lead = if papers.is_empty() { take_lead(&contexts, &mut measures) } else { None };
+    let kernel = kernel::kernel(collection);
+    sections.push(introduction(collection, &contexts, lead, kernel.is_some()));
+    sections.extend(kernel::virtual_time(collection));
+    sections.extend(measures);
     let added = || supplements.within(collection);
     for (robot, supplement) in added() {
         let own: Vec<&Context<'_>> = contexts.iter().filter(|c| c.group.robot == robot).collect();
@@ -117,13 +119,14 @@ fn title(collection: &Collection) -> String {
     clean(&format!("Takt report: {words}"))
 }
 
-/// The figure of the first screen: the distribution of the measure that is judged first, with its
-/// deadline and its greatest value. A paper's section shows its own figures first.
-fn lead(contexts: &[Context<'_>], no_paper: bool) -> Option<Figure> {
+/// Takes the figure of the first screen out of its measure: the distribution of what is judged
+/// first, with its deadline and its greatest value.
+fn take_lead(contexts: &[Context<'_>], measures: &mut [Section]) -> Option<Figure> {
     let judged = |context: &Context<'_>| context.digests.iter().any(|digest| digest.verdict.is_some());
     let number = contexts.iter().position(judged).unwrap_or(0);
-    let context = contexts.get(number).filter(|_| no_paper)?;
-    pictures::distributions(context, &format!("m{}", number + 1)).into_iter().next()
+    let measure = measures.get_mut(number)?;
+    let id = format!("{}-distribution-1", measure.id);
+    measure.take_figure(&id)
 }
 
 /// The first screen: verdict, one figure, what to do next, and what a reader must not overlook.
@@ -403,14 +406,8 @@ fn unplanned(collection: &Collection) -> Vec<&str> {
     names.filter(|name| !(guests && KERNEL_FACTS.contains(name))).collect()
 }
 
-/// A measure: its tables, and its figures but the one that the first screen has.
-fn measure(
-    context: &Context<'_>,
-    number: usize,
-    main: bool,
-    in_paper: bool,
-    lead: Option<&Figure>,
-) -> Section {
+/// A measure: its tables and figures.
+fn measure(context: &Context<'_>, number: usize, main: bool, in_paper: bool) -> Section {
     let id = format!("m{number}");
     let title = if context.group.title.is_empty() { &context.group.name } else { &context.group.title };
     let mut section = Section::new(&id, title);
@@ -430,7 +427,6 @@ fn measure(
     let shapes = if in_paper { Vec::new() } else { shapes(context, main) };
     shapes.into_iter().for_each(|table| section.add(Block::Table(table)));
     tables::extremes(context).into_iter().for_each(|table| section.add(Block::Table(table)));
-    figures.retain(|figure| lead.is_none_or(|lead| lead.id != figure.id));
     figures.into_iter().for_each(|figure| section.add(Block::Figure(Box::new(figure))));
     section
 }

@@ -39,6 +39,15 @@ impl Section {
         Self { id: id.into(), title: clean(title.as_ref()), is_folded: false, blocks: Vec::new() }
     }
 
+    /// Takes a figure out, to be shown elsewhere.
+    pub fn take_figure(&mut self, id: &str) -> Option<Figure> {
+        let is_it = |block: &Block| matches!(block, Block::Figure(figure) if figure.id == id);
+        match self.blocks.remove(self.blocks.iter().position(is_it)?) {
+            Block::Figure(figure) => Some(*figure),
+            _ => None,
+        }
+    }
+
     /// The section, folded on a page.
     #[must_use]
     pub fn folded(self) -> Self {

@@ -64,37 +64,6 @@ fn remark(context: &Context<'_>, figure: Drawn) -> String {
     remark.map_or_else(String::new, |remark| format!(" {remark}"))
 }
 
-/// Distributions with deadline and greatest value: a row for each configuration that has samples.
-pub fn distributions(context: &Context<'_>, id: &str) -> Vec<Figure> {
-    let axis = Axis { quantity: &context.group.title, unit: context.unit };
-    let title = &context.group.title;
-    let measured: Vec<&Digest> = context.digests.iter().filter(|d| d.summary.count > 0).collect();
-    let mut figures = Vec::new();
-    for (suffix, part, chunk) in parts(&measured, ROWS) {
-        let words = Words {
-            id: format!("{id}-distribution{suffix}"),
-            title: format!("{title}: distribution{part}"),
-            caption: "All repetitions together, bins of equal ratio. Heights are logarithmic, so that a single sample far out is \
-                      seen beside a million in the middle."
-                .to_owned()
-                + &remark(context, Drawn::Distribution),
-        };
-        let runs = sources(context, chunk.iter().flat_map(|d| &d.runs).map(|r| r.run));
-        let rows: Vec<RidgeRow> = chunk
-            .iter()
-            .map(|d| RidgeRow {
-                name: context.name(d).to_owned(),
-                bins: d.bins.clone(),
-                median: d.summary.median,
-                max: d.summary.worst,
-                deadline_ns: d.deadline_ns.map(|deadline| deadline as f64),
-            })
-            .collect();
-        figures.push(figure(words, runs, |about| ridges(&axis, about, &rows)));
-    }
-    figures
-}
-
 /// Bars, boxes, distributions: a row for each configuration that has samples.
 pub fn rows(context: &Context<'_>, id: &str) -> Vec<Figure> {
     let axis = Axis { quantity: &context.group.title, unit: context.unit };
@@ -145,7 +114,27 @@ pub fn rows(context: &Context<'_>, id: &str) -> Vec<Figure> {
         let rows: Vec<_> = chunk.iter().map(|d| d.box_row(context.name(d))).collect();
         figures.push(figure(words, runs(chunk), |about| boxes(&axis, about, &rows)));
     }
-    figures.extend(distributions(context, id));
+    for (suffix, part, chunk) in parts(&measured, ROWS) {
+        let words = Words {
+            id: format!("{id}-distribution{suffix}"),
+            title: format!("{title}: distribution{part}"),
+            caption: "All repetitions together, bins of equal ratio. Heights are logarithmic, so that a single sample far out is \
+                      seen beside a million in the middle."
+                .to_owned()
+                + &remark(context, Drawn::Distribution),
+        };
+        let rows: Vec<RidgeRow> = chunk
+            .iter()
+            .map(|d| RidgeRow {
+                name: context.name(d).to_owned(),
+                bins: d.bins.clone(),
+                median: d.summary.median,
+                max: d.summary.worst,
+                deadline_ns: deadline(d),
+            })
+            .collect();
+        figures.push(figure(words, runs(chunk), |about| ridges(&axis, about, &rows)));
+    }
     for (suffix, part, chunk) in parts(&measured, CURVES) {
         let words = Words {
             id: format!("{id}-above{suffix}"),

@@ -1,10 +1,9 @@
 //! All values of a configuration, and what figures need of their distribution.
 
+use takt_stats::INTERVAL_CONFIDENCE;
 use takt_stats::low::{self, LowRow};
 use takt_stats::quantile::{self, Quantile};
 use takt_stats::recorder::Recorder;
-
-pub use takt_stats::INTERVAL_CONFIDENCE as CONFIDENCE;
 
 /// Bins of a distribution per factor of ten.
 const BINS_PER_DECADE: f64 = 40.0;
@@ -23,8 +22,8 @@ pub(crate) enum Values {
 impl Values {
     pub(crate) fn estimate(&self, q: f64) -> Option<Quantile> {
         match self {
-            Self::Sorted(sorted) => quantile::estimate(sorted, q, CONFIDENCE),
-            Self::Recorded(recorder) => recorder.quantile_estimate(q, CONFIDENCE),
+            Self::Sorted(sorted) => quantile::estimate(sorted, q, INTERVAL_CONFIDENCE),
+            Self::Recorded(recorder) => recorder.quantile_estimate(q, INTERVAL_CONFIDENCE),
         }
     }
 

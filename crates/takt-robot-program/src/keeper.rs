@@ -22,6 +22,7 @@ use takt_rt::thread;
 use takt_watch::target::offspring;
 
 use crate::ProgramError;
+use crate::output::Output;
 
 /// The hidden command of Takt that runs [`serve`].
 pub const SUBCOMMAND: &str = "program-keeper";
@@ -219,6 +220,13 @@ pub(crate) struct State {
     pub(crate) gone: bool,
 }
 
+impl State {
+    /// How the command ended, in words.
+    pub(crate) fn how(self) -> String {
+        self.ended.map_or_else(|| "with its keeper".to_owned(), |ended| ended.how())
+    }
+}
+
 /// A command that runs under a keeper. Dropped, all of it is killed.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -296,6 +304,13 @@ impl Program {
     /// What is known of it now.
     pub(crate) fn state(&self) -> State {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why a run ends whose command was gone before `until`, with all that it printed.
+    pub(crate) fn ended_early(&self, state: State, output: &Output, until: &str) -> ProgramError {
+        output.finish();
+        let (how, after, until) = (state.how(), self.since.elapsed(), until.to_owned());
+        ProgramError::EndedEarly { how, after, until, words: output.words() }
     }
 
     /// Asks the command to end by `signal`, and kills what is left of it after `within`. Returns

@@ -15,7 +15,6 @@
 mod collector;
 pub mod config;
 mod error;
-mod grant;
 pub mod keeper;
 mod output;
 pub mod placeholder;

@@ -115,10 +115,7 @@ impl Ready {
             }
             let state = program.state();
             if state.gone {
-                output.finish();
-                let how = state.ended.map_or_else(|| "with its keeper".to_owned(), |ended| ended.how());
-                let (after, until) = (program.since.elapsed(), until.to_owned());
-                return Err(ProgramError::EndedEarly { how, after, until, words: output.words() });
+                return Err(program.ended_early(state, output, until));
             }
             if since.elapsed() >= within {
                 let missing = format!("Takt waited until {until}");

@@ -19,7 +19,6 @@ use takt_watch::{LoopReport, look_ahead};
 use crate::ProgramError;
 use crate::collector::{Collected, Collector, Progress, RHYTHM_CYCLES, measures_of, rhythm_time};
 use crate::config::{Loop, ProgramFile, SHIPPED, StopConfig, read};
-use crate::grant::give;
 use crate::keeper::{Program, Start, State, find};
 use crate::output::Output;
 use crate::ready::{Found, Ready};
@@ -196,14 +195,8 @@ impl Robot for ProgramFile {
             return Err(ProgramError::Untraced([vec![why], fixes].concat().join("; ")).into());
         }
         let bound: Vec<Bound> =
-            loops.into_iter().zip(found).map(|(one, found)| Bound::grant(one, found)).collect();
-        for bound in bound.iter().filter(|_| self.strict) {
-            let differences = bound.granted.differences.clone();
-            if !differences.is_empty() {
-                let thread = bound.config.name.clone();
-                return Err(takt_rt::Error::NotGranted { thread, differences }.into());
-            }
-        }
+            loops.into_iter().zip(found).map(|(one, found)| Bound::grant(one, found, self.strict)).collect();
+        bound.iter().try_for_each(|bound| bound.granted.check(&bound.config.name))?;
         let not_granted = bound.iter().flat_map(Bound::not_granted);
         session.header.not_granted.extend(not_granted);
         let followed: Vec<(Loop, i32)> =
@@ -242,8 +235,8 @@ struct Bound {
 }
 
 impl Bound {
-    fn grant(config: Loop, found: Found) -> Self {
-        let granted = give(found.tid, config.policy, config.cpus);
+    fn grant(config: Loop, found: Found, strict: bool) -> Self {
+        let granted = Granted::to_thread(found.tid, config.policy, config.cpus, strict);
         Self { config, found, granted, seen_period_us: None, gone_ns: None, renamed: None }
     }
 
@@ -344,7 +337,7 @@ impl RunningProgram {
     /// What became of the threads and of the command within the window.
     fn judge_threads(&self, session: &mut Session) {
         if let Some(state) = self.died {
-            let how = state.ended.map_or_else(|| "with its keeper".to_owned(), |ended| ended.how());
+            let how = state.how();
             let at_ns = state.ended.map_or_else(monotonic_ns, |ended| ended.at_ns);
             session.header.failures.push(format!(
                 "the command ended {how} {:.3} s after the window began. {} A program that ends by itself needs to run for longer than \
@@ -408,13 +401,10 @@ impl Running for RunningProgram {
     fn tick(&mut self, _session: &mut Session, open: bool) -> Result<(), LabError> {
         let state = self.program.state();
         if state.gone {
-            self.output.finish();
             if !open {
-                let how = state.ended.map_or_else(|| "with its keeper".to_owned(), |ended| ended.how());
-                let (after, until) = (self.program.since.elapsed(), "the window began".to_owned());
-                let words = self.output.words();
-                return Err(ProgramError::EndedEarly { how, after, until, words }.into());
+                return Err(self.program.ended_early(state, &self.output, "the window began").into());
             }
+            self.output.finish();
             self.died.get_or_insert(state);
         } else if open {
             self.bound.iter_mut().for_each(Bound::look);

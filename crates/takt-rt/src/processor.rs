@@ -2,6 +2,7 @@
 //! another folder. Nothing here asks which processor this program was built for, so that a copy of
 //! a Raspberry Pi can be looked at on a workstation.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 
@@ -46,14 +47,16 @@ fn cpuinfo(root: &Path) -> String {
     fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default()
 }
 
-fn line(path: &Path) -> Option<String> {
+/// The text of a file of one line; `None` where it is empty or cannot be read.
+pub fn line(path: &Path) -> Option<String> {
     // Files of the device tree end with NUL.
     let text = fs::read_to_string(path).ok()?;
     let text = text.trim_matches(|c: char| c == '\0' || c.is_whitespace());
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-fn online(root: &Path) -> CpuSet {
+/// The online CPUs below `root`; none where that cannot be read.
+pub fn online(root: &Path) -> CpuSet {
     let list = line(&root.join("sys/devices/system/cpu/online"));
     list.and_then(|list| list.parse().ok()).unwrap_or_default()
 }
@@ -95,11 +98,16 @@ fn arm(root: &Path, cpuinfo: &str) -> Option<String> {
     if cores.is_empty() {
         cores = Midr::from_cpuinfo(cpuinfo);
     }
-    let mut kinds: Vec<(Midr, usize)> = Vec::new();
-    for core in cores {
-        match kinds.iter_mut().find(|(kind, _)| *kind == core) {
+    counted(cores.into_iter())
+}
+
+/// "4 × A, 2 × B": kinds in the order of their first; `None` without any.
+fn counted<T: PartialEq + Display>(all: impl Iterator<Item = T>) -> Option<String> {
+    let mut kinds: Vec<(T, usize)> = Vec::new();
+    for one in all {
+        match kinds.iter_mut().find(|(kind, _)| *kind == one) {
             Some((_, count)) => *count += 1,
-            None => kinds.push((core, 1)),
+            None => kinds.push((one, 1)),
         }
     }
     let words: Vec<String> = kinds.iter().map(|(kind, count)| format!("{count} × {kind}")).collect();
@@ -211,22 +219,16 @@ const PARTS: &[(u8, u16, &str)] = &[
 
 /// "4 × sifive,u74-mc rv64imafdc": kinds of harts in the order of their first.
 fn riscv(cpuinfo: &str) -> Option<String> {
-    let mut kinds: Vec<(String, usize)> = Vec::new();
-    for block in cpuinfo.split("\n\n") {
-        let Some(isa) = values(block, "isa").next() else { continue };
+    let harts = cpuinfo.split("\n\n").filter_map(|block| {
+        let isa = values(block, "isa").next()?;
         // Single letters say what matters to compare; the list of extensions behind them is long.
         let isa = isa.split('_').next().unwrap_or(isa);
-        let kind = match values(block, "uarch").next() {
+        Some(match values(block, "uarch").next() {
             Some(core) => format!("{core} {isa}"),
             None => isa.to_owned(),
-        };
-        match kinds.iter_mut().find(|(known, _)| *known == kind) {
-            Some((_, count)) => *count += 1,
-            None => kinds.push((kind, 1)),
-        }
-    }
-    let words: Vec<String> = kinds.iter().map(|(kind, count)| format!("{count} × {kind}")).collect();
-    (!words.is_empty()).then(|| words.join(", "))
+        })
+    });
+    counted(harts)
 }
 
 #[cfg(test)]
@@ -234,16 +236,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        root
-    }
+    use takt_witness::plant::tree;
 
     /// As a Raspberry Pi 5 shows itself.
     const RASPBERRY: &str = "processor\t: 0\nBogoMIPS\t: 108.00\nFeatures\t: fp asimd evtstrm\nCPU implementer\t: 0x41\nCPU \

@@ -227,6 +227,29 @@ pub struct Granted {
 }
 
 impl Granted {
+    /// Gives the thread `tid`, which may be of another process, a policy and CPUs, each only where
+    /// it is asked for, and reads back what holds. Goes on after a refusal, as
+    /// [`ThreadSettings::apply`] does. What nobody asks for is what the thread has.
+    pub fn to_thread(tid: i32, policy: Option<Policy>, cpus: Option<CpuSet>, strict: bool) -> Self {
+        let mut differences = Vec::new();
+        if let Some(cpus) = cpus
+            && let Err(error) = placement::set_affinity(tid, &cpus)
+        {
+            differences.push(Difference::refused("cpus", cpus.to_string(), &error));
+        }
+        if let Some(policy) = policy
+            && let Err(error) = policy.apply(tid)
+        {
+            differences.push(Difference::refused("policy", policy.to_string(), &error));
+        }
+        let (has, may_use) = (Policy::read(tid).ok(), placement::affinity(tid).ok());
+        let effective = Effective { tid, policy: has, cpus: may_use, timer_slack_ns: None, locked_bytes: 0 };
+        let policy = policy.or(has).unwrap_or_default();
+        let requested = ThreadSettings { policy, cpus, strict, ..ThreadSettings::default() };
+        requested.compare(&effective, &mut differences);
+        Self { requested, effective, differences }
+    }
+
     /// Whether the thread runs as asked.
     pub fn is_complete(&self) -> bool {
         self.differences.is_empty()
@@ -272,6 +295,30 @@ mod tests {
             toml::from_str::<ThreadSettings>("polcy = 'other'").unwrap_err().to_string().contains("polcy")
         );
         assert_eq!(toml::from_str::<ThreadSettings>("").unwrap(), ThreadSettings::default());
+    }
+
+    #[test]
+    fn a_thread_of_another_process_gets_what_is_asked_and_keeps_the_rest() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let tid = child.id() as i32;
+        let before = Policy::read(tid).unwrap();
+        let first = placement::affinity(tid).unwrap().iter().next().unwrap();
+        let cpus = CpuSet::single(first).unwrap();
+        let granted = Granted::to_thread(tid, None, Some(cpus), false);
+        assert!(granted.is_complete(), "{:?}", granted.differences);
+        assert_eq!((granted.effective.cpus, granted.effective.policy), (Some(cpus), Some(before)));
+        assert_eq!(placement::affinity(tid).unwrap(), cpus);
+        let policy = Policy::Other { nice: 7 };
+        assert!(Granted::to_thread(tid, Some(policy), None, false).is_complete());
+        assert_eq!(Policy::read(tid).unwrap(), policy);
+        // No thread has that priority.
+        let refused = Granted::to_thread(tid, Some(Policy::Fifo { priority: 0 }), None, true);
+        assert_eq!(refused.differences.len(), 1, "{:?}", refused.differences);
+        assert_eq!(refused.differences[0].effective, policy.to_string());
+        assert!(!refused.differences[0].fix.is_empty());
+        assert!(refused.check("x").is_err());
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

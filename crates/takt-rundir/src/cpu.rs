@@ -1,11 +1,11 @@
 //! What power management does with each of the CPUs.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use takt_rt::placement::CpuSet;
+use takt_rt::processor::{line, online};
 
 /// Governor and idle states of CPUs that have the same ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,18 +16,6 @@ pub struct CpuPower {
     pub governor: Option<String>,
     /// Idle states, shallowest first; those switched off are marked: `C6 (off)`.
     pub idle_states: Vec<String>,
-}
-
-fn line(path: &Path) -> Option<String> {
-    // Files of the device tree end with NUL.
-    let text = fs::read_to_string(path).ok()?;
-    let text = text.trim_matches(|c: char| c == '\0' || c.is_whitespace());
-    (!text.is_empty()).then(|| text.to_owned())
-}
-
-fn online(root: &Path) -> CpuSet {
-    let list = line(&root.join("sys/devices/system/cpu/online"));
-    list.and_then(|list| list.parse().ok()).unwrap_or_default()
 }
 
 /// Power management of every online CPU below `root`.
@@ -58,16 +46,7 @@ pub(crate) fn power(root: &Path) -> Vec<CpuPower> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        root
-    }
+    use takt_witness::plant::tree;
 
     #[test]
     fn every_cpu_reports_its_governor_and_idle_states() {

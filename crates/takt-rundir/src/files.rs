@@ -30,17 +30,24 @@ pub fn sha256(path: &Path) -> Result<String, Error> {
         return Err(Error::io(path)(io::Error::new(io::ErrorKind::FileTooLarge, text)));
     }
     let mut hasher = Sha256::new();
-    let mut reader = BufReader::with_capacity(1 << 18, file.take(length));
+    each_part(path, file.take(length), |part| hasher.update(part))?;
+    Ok(hex(&hasher.finalize()))
+}
+
+/// Reads all of what `path` was opened as, in parts. Returns its length in bytes.
+pub(crate) fn each_part(path: &Path, file: impl Read, mut take: impl FnMut(&[u8])) -> Result<u64, Error> {
+    let mut reader = BufReader::with_capacity(1 << 18, file);
+    let mut bytes = 0;
     loop {
         let part = reader.fill_buf().map_err(Error::io(path))?;
         if part.is_empty() {
-            break;
+            return Ok(bytes);
         }
-        hasher.update(part);
-        let read = part.len();
-        reader.consume(read);
+        take(part);
+        let length = part.len();
+        bytes += length as u64;
+        reader.consume(length);
     }
-    Ok(hex(&hasher.finalize()))
 }
 
 /// SHA-256 of bytes, in hexadecimal.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::Error;
-use crate::files::hex;
+use crate::files::{each_part, hex};
 use crate::memory::Memory;
 use crate::sink::{Sink, new_file};
 
@@ -62,19 +62,11 @@ impl Sum {
     pub(crate) fn of_file(path: &Path, bytes: u64) -> Result<Option<(Self, Zeros)>, Error> {
         let mut hasher = Sha256::new();
         let file = takt_files::open(path).map_err(Error::io(path))?;
-        let mut reader = BufReader::with_capacity(1 << 18, file.take(bytes));
-        let (mut found, mut zeros) = (0, Zeros::default());
-        loop {
-            let part = reader.fill_buf().map_err(Error::io(path))?;
-            if part.is_empty() {
-                break;
-            }
+        let mut zeros = Zeros::default();
+        let found = each_part(path, file.take(bytes), |part| {
             hasher.update(part);
             zeros.add(part);
-            let length = part.len();
-            found += length as u64;
-            reader.consume(length);
-        }
+        })?;
         let sum = Self { bytes, sha256: hex(&hasher.finalize()) };
         Ok((found == bytes).then_some((sum, zeros)))
     }

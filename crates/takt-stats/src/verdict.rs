@@ -168,6 +168,9 @@ pub struct VerdictReport {
     /// How long that takes, seconds, where the rate is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measure_more_s: Option<f64>,
+    /// The reason that asks for it, as an instruction: `measure 30 s more …`.
+    #[serde(skip)]
+    pub measure_more: Option<String>,
     /// The miss probability per job lies below this at the claim's confidence, by what was counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub misses_per_job_below: Option<f64>,
@@ -181,6 +184,7 @@ impl VerdictReport {
             reasons,
             measure_more_samples: None,
             measure_more_s: None,
+            measure_more: None,
             misses_per_job_below: None,
         }
     }

@@ -219,10 +219,7 @@ impl Watched {
             Target::Tree(root) => {
                 self.tree.insert(*root);
                 let all = processes();
-                // A child may have a lower number than its parent, when numbers have begun anew:
-                // until nothing is added.
-                let parents: Vec<(i32, i32)> =
-                    all.iter().filter_map(|&pid| Some((pid, parent(pid)?))).collect();
+                let parents = parents_of(&all);
                 if self.adopts {
                     // What cleans up behind this program lives as long as this does, and is not the
                     // command's.
@@ -238,15 +235,7 @@ impl Watched {
                         }
                     }
                 }
-                loop {
-                    let before = self.tree.len();
-                    let children = parents.iter().filter(|(_, parent)| self.tree.contains(parent));
-                    let children: Vec<i32> = children.map(|child| child.0).collect();
-                    self.tree.extend(children);
-                    if self.tree.len() == before {
-                        break;
-                    }
-                }
+                add_offspring(&mut self.tree, &parents);
                 // A number that is free again must not bring a stranger in.
                 self.tree.retain(|pid| pid == root || all.binary_search(pid).is_ok());
                 let there = self.tree.iter().copied().filter(|pid| all.binary_search(pid).is_ok());
@@ -307,21 +296,30 @@ fn processes() -> Vec<i32> {
     all
 }
 
-/// All that a process has started, and what those have started, in order.
-pub fn offspring(root: i32) -> Vec<i32> {
-    let parents: Vec<(i32, i32)> =
-        processes().into_iter().filter_map(|pid| Some((pid, parent(pid)?))).collect();
-    let mut found = BTreeSet::from([root]);
-    // A child may have a lower number than its parent: until nothing is added.
+/// Each process with its parent.
+fn parents_of(processes: &[i32]) -> Vec<(i32, i32)> {
+    processes.iter().filter_map(|&pid| Some((pid, parent(pid)?))).collect()
+}
+
+/// Adds what the processes of `tree` have started, and what those have started.
+fn add_offspring(tree: &mut BTreeSet<i32>, parents: &[(i32, i32)]) {
+    // A child may have a lower number than its parent, when numbers have begun anew: until nothing
+    // is added.
     loop {
-        let before = found.len();
-        let children = parents.iter().filter(|(_, parent)| found.contains(parent));
+        let before = tree.len();
+        let children = parents.iter().filter(|(_, parent)| tree.contains(parent));
         let children: Vec<i32> = children.map(|child| child.0).collect();
-        found.extend(children);
-        if found.len() == before {
-            break;
+        tree.extend(children);
+        if tree.len() == before {
+            return;
         }
     }
+}
+
+/// All that a process has started, and what those have started, in order.
+pub fn offspring(root: i32) -> Vec<i32> {
+    let mut found = BTreeSet::from([root]);
+    add_offspring(&mut found, &parents_of(&processes()));
     found.remove(&root);
     found.into_iter().collect()
 }

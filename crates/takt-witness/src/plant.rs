@@ -18,6 +18,19 @@ const SPARSE_BYTES: u64 = 1 << 40;
 /// A growing file grows by this at a time, faster than anybody reads.
 const STEP_BYTES: u64 = 4 << 20;
 
+/// A folder with these files, by their paths below it and their texts: `/proc` and `/sys` of
+/// another machine. Panics where it cannot be made.
+#[allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+pub fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for (path, text) in files {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    root
+}
+
 /// What lies at a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plant {

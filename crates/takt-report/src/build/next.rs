@@ -24,16 +24,10 @@ pub(super) fn steps(collection: &Collection, contexts: &[Context<'_>], is_traced
     if !collection.runs.iter().all(|run| run.header.not_granted.is_empty()) {
         steps.push("Get the settings that were not granted: takt doctor lists what this machine lacks, and how to get it.".to_owned());
     }
-    let more = reports().filter(|report| report.verdict == Verdict::Inconclusive).filter_map(|report| {
-        let samples = report.measure_more_samples?;
-        let is_step = |reason: &&String| {
-            ["measure ", "record "].iter().any(|verb| reason.starts_with(verb)) && reason.contains(" more")
-        };
-        let step = report.reasons.iter().find(is_step)?;
-        Some((samples, step))
-    });
-    if let Some((_, reason)) = more.max_by_key(|(samples, _)| *samples) {
-        steps.push(format!("Get enough evidence: {reason}."));
+    let more = reports().filter(|report| report.verdict == Verdict::Inconclusive);
+    let more = more.filter_map(|report| Some((report.measure_more_samples?, report.measure_more.as_ref()?)));
+    if let Some((_, instruction)) = more.max_by_key(|(samples, _)| *samples) {
+        steps.push(format!("Get enough evidence: {instruction}."));
     }
     if collection.runs.len() == 1 && steps.len() < 3 {
         steps.push(match reports().next().is_some() && !has(Verdict::Fail) && !has(Verdict::Inconclusive) {

@@ -92,7 +92,7 @@ impl Samples {
             Statistic::Maximum => Some(self.summary.worst),
             Statistic::Median => Some(self.summary.median),
             Statistic::Quantile(q) => {
-                self.pool.quantile(q, crate::values::CONFIDENCE).map(|found| found.value)
+                self.pool.quantile(q, takt_stats::INTERVAL_CONFIDENCE).map(|found| found.value)
             }
         }
     }
@@ -142,7 +142,7 @@ pub(super) fn without_interval(
         difference: 0.0,
         low: None,
         high: None,
-        confidence: crate::values::CONFIDENCE,
+        confidence: takt_stats::INTERVAL_CONFIDENCE,
         percent: None,
         warnings: vec![format!("no interval: of the samples kept one by one, {why}")],
     };

@@ -27,8 +27,7 @@ pub(super) fn measure_more(
     report.measure_more_samples = Some(samples);
     let without = format!("{} without a {}miss", e.unit, if counted.missed > 0 { "further " } else { "" });
     let Some(longer_s) = counted.rate_hz.map(|rate| more / rate).filter(|s| s.is_finite()) else {
-        report.reasons.push(format!("measure {samples} more {without}"));
-        return report;
+        return asking(report, format!("measure {samples} more {without}"));
     };
     let known = |value: &f64| (0.0..=MAX_MEASURED_S).contains(value);
     let measured_s = e.measured_s.filter(known).filter(|_| longer_s <= MAX_MEASURED_S);
@@ -51,7 +50,12 @@ pub(super) fn measure_more(
         }
     };
     let verb = if e.longer == Longer::Recording { "record" } else { "measure" };
-    report.reasons.push(format!("{verb} {} more{each} ({samples} {without}){option}", duration(more_s)));
+    asking(report, format!("{verb} {} more{each} ({samples} {without}){option}", duration(more_s)))
+}
+
+fn asking(mut report: VerdictReport, instruction: String) -> VerdictReport {
+    report.reasons.push(instruction.clone());
+    report.measure_more = Some(instruction);
     report
 }
 

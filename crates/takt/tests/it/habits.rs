@@ -48,14 +48,7 @@ fn without_rights(args: &[&str], folder: &Path) -> Option<Output> {
         fs::set_permissions(entry.unwrap().path(), PermissionsExt::from_mode(0o755)).unwrap();
     }
     fs::set_permissions(folder, PermissionsExt::from_mode(0o777)).unwrap();
-    let mut command = Command::new("setpriv");
-    command.args([
-        "--reuid=65534",
-        "--regid=65534",
-        "--clear-groups",
-        "--no-new-privs",
-        "--bounding-set=-all",
-    ]);
+    let mut command = takt::without_rights();
     command.args(["prlimit", "--rtprio=0", "--nice=0", "--memlock=65536"]).arg(program).args(args);
     let output = command.current_dir(folder).output().ok()?;
     let message = stderr(&output);

@@ -93,14 +93,7 @@ impl Guest {
     fn run(&self, more: &[&str]) -> Output {
         let home = self.0.path();
         let start = r#"ulimit -r 0; ulimit -e 0; ulimit -l 64; exec "$@""#;
-        Command::new("setpriv")
-            .args([
-                "--reuid=65534",
-                "--regid=65534",
-                "--clear-groups",
-                "--no-new-privs",
-                "--bounding-set=-all",
-            ])
+        takt::without_rights()
             .args(["bash", "-c", start, "bash"])
             .arg(home.join("takt"))
             .arg("run")

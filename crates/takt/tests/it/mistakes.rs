@@ -8,7 +8,6 @@ use crate::takt;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
 
 use takt::{TAKT, has, missing, refusal, root, stdout, takt as run};
 
@@ -283,14 +282,7 @@ fn changes_of_the_machine_by_a_user() {
     fs::copy(TAKT, &program).unwrap();
     fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
     for args in [&["doctor", "--apply"][..], &["doctor", "--revert"], &["tune", "--restore"]] {
-        let mut command = Command::new("setpriv");
-        command.args([
-            "--reuid=65534",
-            "--regid=65534",
-            "--clear-groups",
-            "--no-new-privs",
-            "--bounding-set=-all",
-        ]);
+        let mut command = takt::without_rights();
         let output = command.arg(&program).args(args).current_dir(folder.path()).output();
         let started = output.as_ref().is_ok_and(|output| !takt::stderr(output).starts_with("setpriv: "));
         if missing("a program without rights cannot be started here", started) {

@@ -142,8 +142,7 @@ fn without_privileges_the_run_goes_on_untraced_and_says_so() {
     for (path, mode) in [(home.path(), 0o777), (&program, 0o755), (&home.path().join("cyclic.toml"), 0o644)] {
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
     }
-    let output = Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--bounding-set=-all"])
+    let output = takt::without_rights()
         .arg(&program)
         .args(["trace", "cyclic.toml", "--seconds", "0.5", "--json", "--runs", "runs"])
         .current_dir(home.path())

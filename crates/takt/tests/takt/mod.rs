@@ -309,6 +309,19 @@ impl Drop for Beside {
     }
 }
 
+/// `setpriv`, which becomes the program that is appended, as a user without any right.
+pub fn without_rights() -> Command {
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--no-new-privs",
+        "--bounding-set=-all",
+    ]);
+    command
+}
+
 /// Whether something from outside is missing; then says so, or fails where `TAKT_REQUIRE_OUTSIDE=1`
 /// asks for it.
 pub fn missing(what: &str, there: bool) -> bool {
