@@ -17,7 +17,7 @@ pub(crate) const ROOT: &str = "/sys/fs/resctrl";
 /// Our group.
 const GROUP: &str = "takt";
 /// Fewer ways than this cannot be divided: each side gets some, and one way alone thrashes.
-const LEAST_WAYS: u32 = 4;
+const MIN_WAYS: u32 = 4;
 
 /// What resctrl is asked for; a trait so that a test has a kernel of its own. Paths are below the
 /// file system's root.
@@ -185,7 +185,7 @@ impl Ways {
     /// end, where devices do not write. Both in one piece, as Intel's processors want it.
     fn split(&self) -> Result<(u64, u64), String> {
         let all = self.full.count_ones();
-        if all < LEAST_WAYS || self.full.leading_zeros() + all != 64 {
+        if all < MIN_WAYS || self.full.leading_zeros() + all != 64 {
             return Err(format!("the cache has {all} ways ({:x}): too few to divide", self.full));
         }
         let own = (all / 4).max(self.least).max(2);

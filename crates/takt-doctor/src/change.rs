@@ -20,7 +20,7 @@ use crate::tree::chosen;
 const FORMAT: u32 = 1;
 
 /// Longest value of a setting: a CPU mask of thousands of CPUs is shorter.
-const MOST_BYTES: usize = 4096;
+const MAX_BYTES: usize = 4096;
 
 /// A setting to be written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -350,7 +350,7 @@ pub(crate) fn permitted(path: &Path, value: &str) -> Result<(), String> {
     if !known {
         return Err(format!("`{shown}` is not a setting that the doctor changes"));
     }
-    if value.is_empty() || value.len() > MOST_BYTES || value.chars().any(char::is_control) {
+    if value.is_empty() || value.len() > MAX_BYTES || value.chars().any(char::is_control) {
         return Err(format!("the value of `{shown}` is empty, too long or not plain text"));
     }
     Ok(())

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use takt_rt::placement::CpuSet;
 
 /// Longest file that is looked at: the kernel's own are far shorter.
-const MOST_BYTES: u64 = 4 << 20;
+const MAX_BYTES: u64 = 4 << 20;
 
 /// A tree with `/proc` and `/sys` below its root.
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ impl Tree {
 
     pub(crate) fn bytes(&self, path: &str) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
-        fs::File::open(self.at(path)).ok()?.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+        fs::File::open(self.at(path)).ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
         Some(bytes)
     }
 
@@ -91,7 +91,7 @@ impl Tree {
     fn config_text(&self) -> Option<String> {
         if let Some(packed) = self.bytes("/proc/config.gz") {
             let mut text = Vec::new();
-            let unpacked = flate2::read::GzDecoder::new(&packed[..]).take(MOST_BYTES).read_to_end(&mut text);
+            let unpacked = flate2::read::GzDecoder::new(&packed[..]).take(MAX_BYTES).read_to_end(&mut text);
             if unpacked.is_ok() {
                 return Some(String::from_utf8_lossy(&text).into_owned());
             }

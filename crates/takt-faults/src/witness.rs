@@ -24,7 +24,7 @@ const PERIOD_NS: u64 = 1_000_000;
 const COUNTED_NS: u64 = 200_000;
 
 /// Gaps that are kept per CPU: minutes of a busy machine.
-const MOST_GAPS: usize = 1 << 16;
+const MAX_GAPS: usize = 1 << 16;
 
 /// A time in which a witness should have run and did not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ fn watch(cpu: usize, urgency: Urgency, stop: &AtomicBool, gaps: &Mutex<VecDeque<
         let now_ns = monotonic_ns();
         if now_ns.saturating_sub(next_ns) > COUNTED_NS {
             let mut gaps = lock(gaps);
-            if gaps.len() == MOST_GAPS {
+            if gaps.len() == MAX_GAPS {
                 gaps.pop_front();
             }
             gaps.push_back(Gap { from_ns: next_ns, to_ns: now_ns });

@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Mappings of one process at a time: rings of some thousand threads.
-const MOST_MAPPINGS: usize = 16_384;
+const MAX_MAPPINGS: usize = 16_384;
 
 /// Where a mapping lies; no base: the place is free.
 struct Place {
@@ -27,14 +27,14 @@ struct Place {
     broken: AtomicBool,
 }
 
-static PLACES: [Place; MOST_MAPPINGS] = [const {
+static PLACES: [Place; MAX_MAPPINGS] = [const {
     Place {
         base: AtomicUsize::new(0),
         bytes: AtomicUsize::new(0),
         taken: AtomicBool::new(false),
         broken: AtomicBool::new(false),
     }
-}; MOST_MAPPINGS];
+}; MAX_MAPPINGS];
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
 
 /// The handler that was there before ours.

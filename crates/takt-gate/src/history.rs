@@ -20,7 +20,7 @@ const SEED: u64 = 0x7461_6b74;
 const FEWEST: usize = 6;
 
 /// A change by less, a share, is none: clocks and caches do it.
-const LEAST_CHANGE: f64 = 0.005;
+const MIN_CHANGE: f64 = 0.005;
 
 /// In which order runs make a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -237,7 +237,7 @@ fn of_series(
         FEWEST.. => change::changes(&logs, |index| points[index].at != points[index - 1].at, SEED),
         _ => Vec::new(),
     };
-    changes.retain(|change| change.shift.estimate.abs() > LEAST_CHANGE.ln_1p());
+    changes.retain(|change| change.shift.estimate.abs() > MIN_CHANGE.ln_1p());
     let (_, measure) = members[0];
     let mut ends: Vec<usize> = std::iter::once(0).chain(changes.iter().map(|c| c.at)).collect();
     ends.push(logs.len());

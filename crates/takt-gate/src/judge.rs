@@ -24,7 +24,7 @@ pub const TAIL: f64 = 0.001;
 const SEED: u64 = 0x7461_6b74;
 
 /// Most runs that are proposed.
-const MOST_RUNS: usize = 2000;
+const MAX_RUNS: usize = 2000;
 
 /// Share of repetitions that miss the least rise that is said to be detectable.
 const MISSED: f64 = 0.05;
@@ -159,7 +159,7 @@ pub fn judge(before: &[f64], after: &[f64], made: &Made, settings: &Settings) ->
     });
     let runs_needed =
         known.zip(hidden).filter(|(_, hidden)| least + hidden < wanted).and_then(|(spread, hidden)| {
-            spread.values_needed(wanted - hidden, settings.tail, least, MOST_RUNS, SEED)
+            spread.values_needed(wanted - hidden, settings.tail, least, MAX_RUNS, SEED)
         });
     let mut reasons = Vec::new();
     if is_nothing(before, after) {
@@ -248,7 +248,7 @@ fn advice(
             format!("{} on each side would find a rise of {find} in 19 of 20{more}", runs(needed))
         }
         (_, None) => {
-            format!("{MOST_RUNS} runs on each side would not find a rise of {find}: longer runs differ less")
+            format!("{MAX_RUNS} runs on each side would not find a rise of {find}: longer runs differ less")
         }
     })
 }
@@ -593,7 +593,7 @@ mod tests {
         // What the next stretch may hide is not there to be found.
         let hidden = one_more(&before, &[0..20, 20..40, 40..60, 60..80], MISSED).unwrap();
         let spread = Spread::of(&[&before, &after]).unwrap();
-        let of = |wanted: f64| spread.values_needed(wanted, SETTINGS.tail, apart.0.unwrap(), MOST_RUNS, SEED);
+        let of = |wanted: f64| spread.values_needed(wanted, SETTINGS.tail, apart.0.unwrap(), MAX_RUNS, SEED);
         assert_eq!(apart.1, of(SETTINGS.find.ln_1p() - hidden));
         assert!(apart.1 > of(SETTINGS.find.ln_1p()), "{apart:?}");
         let one = judge(&[10.0], &[10.0], &Made::InTurns, &SETTINGS);

@@ -15,7 +15,7 @@ const PAUSE_SECONDS: i64 = 3600;
 /// Runs in an order that are enough to see whether both sides have their share there, and most
 /// parts into which the order is divided for that.
 const PART: usize = 6;
-const MOST_PARTS: usize = 8;
+const MAX_PARTS: usize = 8;
 
 /// When the runs of both sides were made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,7 +144,7 @@ pub fn in_turns<T: Ord>(before: &[T], after: &[T]) -> bool {
         })
         .sum();
     let by_chance = (old * new * (count + 1.0) / 12.0).sqrt();
-    let part = all.len().div_ceil((all.len() / PART).clamp(1, MOST_PARTS));
+    let part = all.len().div_ceil((all.len() / PART).clamp(1, MAX_PARTS));
     let parts = all.chunks(part).map(|part| counts(part.iter().map(|(_, is_new)| *is_new)));
     are_short
         && are_shared(parts)

@@ -276,7 +276,7 @@ fn is_run(what: &str, by_key: &HashMap<&str, &Run>) -> bool {
 }
 
 /// Runs whose reasons fit into a sentence.
-const MOST_REASONS: usize = 3;
+const MAX_REASONS: usize = 3;
 
 /// Runs of a side whose files are what they left, each once, in the order in which they were made.
 pub(crate) fn usable<'a>(
@@ -313,9 +313,9 @@ pub(crate) fn usable<'a>(
     });
     if runs.is_empty() {
         let all = &left_out[before..];
-        let mut reasons = all[..all.len().min(MOST_REASONS)].join("; ");
-        if all.len() > MOST_REASONS {
-            reasons.push_str(&format!("; and {} more", all.len() - MOST_REASONS));
+        let mut reasons = all[..all.len().min(MAX_REASONS)].join("; ");
+        if all.len() > MAX_REASONS {
+            reasons.push_str(&format!("; and {} more", all.len() - MAX_REASONS));
         }
         return Err(Error::NoRuns { side, found, reasons });
     }

@@ -24,10 +24,10 @@ const FIRST_BRACKETS: u32 = 20;
 const FIRST_LIMIT_NS: u64 = 1_000_000_000;
 
 /// Shorter times report nothing of a drift that is parts in a million.
-const LEAST_DRIFT_NS: u64 = 100_000_000;
+const MIN_DRIFT_NS: u64 = 100_000_000;
 
 /// No oscillator is worse; more is a base that went wrong.
-const MOST_DRIFT: f64 = 1e-3;
+const MAX_DRIFT: f64 = 1e-3;
 
 /// Where the device's clock stands.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -108,12 +108,12 @@ impl Clock {
         let device_ns = u64::try_from(self.best.since(&self.base)?).unwrap_or(0);
         let old = self.mapping;
         self.mapping = Mapping { offset_ns, error_ns, ..old };
-        if device_ns >= LEAST_DRIFT_NS {
+        if device_ns >= MIN_DRIFT_NS {
             let host_ns = offset_ns.saturating_sub(old.offset_ns);
             let (host, device) = (host_ns as f64, device_ns as f64);
             let unsure = (old.error_ns + error_ns + RESOLUTION_NS + rounding_ns(device_ns)) as f64;
             let (drift, drift_error) = (host / device - 1.0, unsure / device);
-            if drift.abs() <= MOST_DRIFT {
+            if drift.abs() <= MAX_DRIFT {
                 (self.mapping.drift, self.mapping.drift_error) = (drift, drift_error);
             }
         }

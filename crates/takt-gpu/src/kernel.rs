@@ -17,7 +17,7 @@ use crate::prebuilt;
 use crate::source::Source;
 
 /// Most arguments of a kernel: its pointers stand on the stack.
-pub(crate) const MOST_ARGS: usize = 32;
+pub(crate) const MAX_ARGS: usize = 32;
 
 /// Longest argument passed by value, bytes.
 const VALUE_BYTES: usize = 64;

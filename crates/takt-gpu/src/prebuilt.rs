@@ -25,10 +25,10 @@ pub const VARIABLE: &str = "TAKT_GPU_KERNELS";
 const LIST: &str = "kernels.json";
 
 /// Longest list, bytes.
-const MOST_LIST_BYTES: u64 = 1 << 20;
+const MAX_LIST_BYTES: u64 = 1 << 20;
 
 /// Longest image, bytes.
-const MOST_IMAGE_BYTES: u64 = 64 << 20;
+const MAX_IMAGE_BYTES: u64 = 64 << 20;
 
 /// One compiled source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,7 +106,7 @@ fn io(what: &'static str, path: &Path, error: &std::io::Error) -> GpuError {
 
 fn list_in(folder: &Path) -> Result<Vec<Entry>, String> {
     let path = folder.join(LIST);
-    let text = takt_files::read_to_string(&path, MOST_LIST_BYTES)
+    let text = takt_files::read_to_string(&path, MAX_LIST_BYTES)
         .map_err(|error| format!("{}: {error}", path.display()))?;
     serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
@@ -202,7 +202,7 @@ fn find_in(folder: &Path, source: &Source, info: &Info) -> Result<(Entry, Compil
     };
     let path = folder.join(&entry.file);
     let image =
-        takt_files::read(&path, MOST_IMAGE_BYTES).map_err(|error| format!("{}: {error}", path.display()))?;
+        takt_files::read(&path, MAX_IMAGE_BYTES).map_err(|error| format!("{}: {error}", path.display()))?;
     if hex(&Sha256::digest(&image)) != entry.sha256 || image.is_empty() {
         return Err(format!("{}: not the file that {LIST} lists: bring it again", path.display()));
     }

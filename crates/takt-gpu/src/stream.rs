@@ -13,7 +13,7 @@ use takt_load::gpu::Priority;
 
 use crate::error::GpuError;
 use crate::gpu::{Device, Gpu};
-use crate::kernel::{Arg, Function, Grid, MOST_ARGS};
+use crate::kernel::{Arg, Function, Grid, MAX_ARGS};
 use crate::memory::{Allocation, DeviceBuffer, Pinned};
 use crate::timeline::STREAMS;
 use crate::wait::{self, Wait, Waited};
@@ -361,12 +361,12 @@ impl Stream {
     /// memory that they name, and only reads what is [`Arg::read_only`](crate::Arg::read_only).
     pub unsafe fn launch(&self, function: &Function, grid: Grid, args: &[Arg<'_>]) -> Result<(), GpuError> {
         self.device.bind()?;
-        if args.len() > MOST_ARGS {
-            let (expected, received) = (format!("0..={MOST_ARGS}"), args.len().to_string());
+        if args.len() > MAX_ARGS {
+            let (expected, received) = (format!("0..={MAX_ARGS}"), args.len().to_string());
             return Err(GpuError::Invalid { what: "kernel arguments", expected, received });
         }
         let number = self.begin();
-        let mut pointers = [std::ptr::null_mut::<c_void>(); MOST_ARGS];
+        let mut pointers = [std::ptr::null_mut::<c_void>(); MAX_ARGS];
         for (pointer, arg) in pointers.iter_mut().zip(args) {
             if let Some((allocation, writes)) = arg.allocation() {
                 self.use_one(number, allocation, writes)?;

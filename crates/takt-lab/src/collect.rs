@@ -8,7 +8,7 @@ use serde::Serialize;
 use takt_rundir::{Draft, Measure, RunDir, SampleFile};
 
 use crate::LabError;
-use crate::keeper::{Keeper, MOST_ROWS, Window, recorder_file, rows_kept};
+use crate::keeper::{Keeper, MAX_ROWS, Window, recorder_file, rows_kept};
 
 /// A kill loses at most this much. Twice a second, so that no sample is lost that is older than a
 /// second, though the thread that writes may starve for a while.
@@ -50,12 +50,12 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Takes [`MOST_ROWS`], or what the environment says ([`rows_kept`]).
+    /// Takes [`MAX_ROWS`], or what the environment says ([`rows_kept`]).
     ///
     /// # Errors
     /// [`LabError::Files`].
     pub fn new(dir: &RunDir, name: &str) -> Result<Self, LabError> {
-        Self::bounded(dir, name, rows_kept(MOST_ROWS)?)
+        Self::bounded(dir, name, rows_kept(MAX_ROWS)?)
     }
 
     /// Takes the first `most` rows, with those that a resumed run has already.

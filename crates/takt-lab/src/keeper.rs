@@ -18,7 +18,7 @@ use crate::live::{LiveMeasures, LiveSeries};
 /// Rows of a sample file beyond which only recorders go on. 4 million: over an hour at 1 kHz, about
 /// 250 MB while running and a tenth of that sealed; enough for time series and extremes, and the
 /// disk of a run of weeks stays bounded.
-pub const MOST_ROWS: u64 = 4_000_000;
+pub const MAX_ROWS: u64 = 4_000_000;
 
 /// Environment variable with a smaller number of rows to keep, for tests of what long runs do and
 /// for machines with a small disk. Figures and verdicts are of all values either way; only what is

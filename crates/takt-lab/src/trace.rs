@@ -257,7 +257,7 @@ fn of_thread(
         report.notes.push(format!(
             "further threads named \"{}\", without a release: {}",
             report.task,
-            ids(&others, MOST_LISTED)
+            ids(&others, MAX_LISTED)
         ));
     }
     if let Some(path) = &request.perfetto {
@@ -285,7 +285,7 @@ fn named(trace: &Trace, what: &str, thread: &str) -> Result<(i32, Vec<i32>), Lab
                 trace.threads.values().map(|t| t.name.as_str()).filter(|n| !n.is_empty()).collect();
             names.sort_unstable();
             names.dedup();
-            let near = takt_files::closest(&thread, names.iter().copied(), MOST_NEAR);
+            let near = takt_files::closest(&thread, names.iter().copied(), MAX_NEAR);
             // A file can give a thread any name.
             let near: Vec<String> = near.into_iter().map(takt_files::quoted).collect();
             Err(LabError::NoThread { what: what.to_owned(), thread, near, seen: names.len() })
@@ -296,10 +296,10 @@ fn named(trace: &Trace, what: &str, thread: &str) -> Result<(i32, Vec<i32>), Lab
             list.sort_by_key(|&(tid, releases)| (std::cmp::Reverse(releases), tid));
             let first = list.first().map_or(0, |one| one.0);
             let (with, without): (Vec<_>, Vec<_>) = list.into_iter().partition(|one| one.1 > 0);
-            let more = with.len().saturating_sub(MOST_LISTED);
+            let more = with.len().saturating_sub(MAX_LISTED);
             let mut listed: Vec<String> = with
                 .iter()
-                .take(MOST_LISTED)
+                .take(MAX_LISTED)
                 .map(|(tid, releases)| format!("{tid} ({releases} releases)"))
                 .collect();
             if more > 0 {
@@ -308,7 +308,7 @@ fn named(trace: &Trace, what: &str, thread: &str) -> Result<(i32, Vec<i32>), Lab
             if !without.is_empty() {
                 let without: Vec<i32> = without.iter().map(|one| one.0).collect();
                 // One list has one bound, whatever it is made of.
-                let left = MOST_LISTED.saturating_sub(with.len()).max(1);
+                let left = MAX_LISTED.saturating_sub(with.len()).max(1);
                 listed.push(format!("without a release {}", ids(&without, left)));
             }
             Err(LabError::Config(format!(
@@ -321,10 +321,10 @@ fn named(trace: &Trace, what: &str, thread: &str) -> Result<(i32, Vec<i32>), Lab
 }
 
 /// Names of other threads that a message lists where one does not exist.
-const MOST_NEAR: usize = 5;
+const MAX_NEAR: usize = 5;
 
 /// Ids that a message lists.
-const MOST_LISTED: usize = 40;
+const MAX_LISTED: usize = 40;
 
 fn ids(tids: &[i32], most: usize) -> String {
     let more = tids.len().saturating_sub(most);

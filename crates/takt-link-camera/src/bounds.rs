@@ -6,7 +6,7 @@ use crate::config::LATENCY_OFFSETS_MS as OFFSETS;
 use crate::{CameraConfig, CameraError, Intrinsics};
 
 /// Images smaller than this resolve nobody: a person of 0.5 m at 5 m is 6 pixels wide in 64.
-const LEAST_SIZE: (f64, f64) = (64.0, 48.0);
+const MIN_SIZE: (f64, f64) = (64.0, 48.0);
 
 /// The greatest side that the decoders take.
 const GREATEST_SIDE: f64 = 8192.0;
@@ -42,8 +42,8 @@ impl CameraConfig {
             Self::Realsense(camera) => Ok(all_within(
                 "",
                 &[
-                    ("width", camera.width.into(), LEAST_SIZE.0, GREATEST_SIDE),
-                    ("height", camera.height.into(), LEAST_SIZE.1, GREATEST_SIDE),
+                    ("width", camera.width.into(), MIN_SIZE.0, GREATEST_SIDE),
+                    ("height", camera.height.into(), MIN_SIZE.1, GREATEST_SIDE),
                     ("rate_fps", camera.rate_fps.into(), RATE_FPS.0, RATE_FPS.1),
                     ("timeout_ms", camera.timeout_ms as f64, TIMEOUT_MS.0, TIMEOUT_MS.1),
                     (
@@ -64,8 +64,8 @@ fn intrinsics(it: &Intrinsics) -> Result<(), SettingError> {
     all_within(
         "intrinsics.",
         &[
-            ("width", it.width.into(), LEAST_SIZE.0, GREATEST_SIDE),
-            ("height", it.height.into(), LEAST_SIZE.1, GREATEST_SIDE),
+            ("width", it.width.into(), MIN_SIZE.0, GREATEST_SIDE),
+            ("height", it.height.into(), MIN_SIZE.1, GREATEST_SIDE),
         ],
     )?;
     it.check()

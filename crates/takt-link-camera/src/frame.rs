@@ -34,8 +34,8 @@ impl Intrinsics {
     /// Whether the size is one that cameras have: at least one pixel, at most 8K UHD. Buffers are
     /// allocated by it, so a size that comes from a file must not be believed beyond that.
     pub fn has_plausible_size(&self) -> bool {
-        const MOST_PIXELS: u64 = 7680 * 4320;
-        (1..=MOST_PIXELS).contains(&(u64::from(self.width) * u64::from(self.height)))
+        const MAX_PIXELS: u64 = 7680 * 4320;
+        (1..=MAX_PIXELS).contains(&(u64::from(self.width) * u64::from(self.height)))
     }
 }
 

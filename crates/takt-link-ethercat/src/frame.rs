@@ -9,15 +9,15 @@ mod carried;
 /// EtherType of EtherCAT.
 pub const ETHERCAT: u16 = 0x88A4;
 /// Longest Ethernet frame, without tag and checksum: 14 bytes of header and 1500 of data.
-pub const MOST_FRAME: usize = 1514;
+pub const MAX_FRAME: usize = 1514;
 /// Ethernet header (14 bytes) and EtherCAT header (2).
 pub const FRAME_HEADERS: usize = 16;
 /// What a datagram takes beside its data: a header of 10 bytes and the working counter.
 pub const DATAGRAM_OVERHEAD: usize = 12;
 /// Most data of a frame's only datagram.
-pub const MOST_DATA: usize = MOST_FRAME - FRAME_HEADERS - DATAGRAM_OVERHEAD;
+pub const MAX_DATA: usize = MAX_FRAME - FRAME_HEADERS - DATAGRAM_OVERHEAD;
 /// Shortest Ethernet frame without its checksum; shorter ones are padded.
-const LEAST_FRAME: usize = 60;
+const MIN_FRAME: usize = 60;
 
 /// Commands of datagrams.
 pub mod command {
@@ -295,7 +295,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 /// A frame under construction, in memory of its own.
 #[derive(Debug, Clone)]
 pub struct FrameBuilder {
-    bytes: [u8; MOST_FRAME],
+    bytes: [u8; MAX_FRAME],
     length: usize,
     /// Where the last datagram begins.
     last: Option<usize>,
@@ -304,7 +304,7 @@ pub struct FrameBuilder {
 impl FrameBuilder {
     /// A frame from station `source` to everybody.
     pub fn new(source: [u8; 6]) -> Self {
-        let mut bytes = [0; MOST_FRAME];
+        let mut bytes = [0; MAX_FRAME];
         bytes[..6].fill(0xFF);
         bytes[6..12].copy_from_slice(&source);
         bytes[12..14].copy_from_slice(&ETHERCAT.to_be_bytes());
@@ -323,7 +323,7 @@ impl FrameBuilder {
 
     /// Whether a datagram of `length` bytes of data fits.
     pub fn fits(&self, length: usize) -> bool {
-        self.length + DATAGRAM_OVERHEAD + length <= MOST_FRAME
+        self.length + DATAGRAM_OVERHEAD + length <= MAX_FRAME
     }
 
     /// Adds a datagram of `length` bytes; its data, to be filled in, are whatever the memory held.
@@ -351,10 +351,10 @@ impl FrameBuilder {
     pub fn finish(&mut self) -> &[u8] {
         let header = (self.length - FRAME_HEADERS) as u16 | 0x1000;
         self.bytes[14..16].copy_from_slice(&header.to_le_bytes());
-        if self.length < LEAST_FRAME {
-            self.bytes[self.length..LEAST_FRAME].fill(0);
+        if self.length < MIN_FRAME {
+            self.bytes[self.length..MIN_FRAME].fill(0);
         }
-        &self.bytes[..self.length.max(LEAST_FRAME)]
+        &self.bytes[..self.length.max(MIN_FRAME)]
     }
 }
 
@@ -375,9 +375,9 @@ mod tests {
         assert_eq!((read[0].command, read[0].index, read[0].address), (12, 7, 0x100));
         assert_eq!(read[0].data, [1, 2, 3]);
         assert_eq!((read[1].device(), read[1].register(), read[1].data), (0, 0x0130, &[0, 0][..]));
-        assert!(!frame.fits(MOST_DATA));
+        assert!(!frame.fits(MAX_DATA));
         frame.clear();
-        assert!(frame.fits(MOST_DATA) && !frame.fits(MOST_DATA + 1) && frame.is_empty());
+        assert!(frame.fits(MAX_DATA) && !frame.fits(MAX_DATA + 1) && frame.is_empty());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::socket;
 const SLOTS: usize = 16;
 
 /// Longest packet that stops a robot: that of a stream of joint targets has 88 bytes.
-pub(crate) const MOST_BYTES: usize = WORDS * 8;
+pub(crate) const MAX_BYTES: usize = WORDS * 8;
 const WORDS: usize = 12;
 
 /// How long the packet has before the process may die: a closed connection can take unread data
@@ -71,7 +71,7 @@ impl Slot {
         if word & ARMED == 0 {
             return false;
         }
-        let mut packet = [0; MOST_BYTES];
+        let mut packet = [0; MAX_BYTES];
         for (bytes, word) in packet.chunks_exact_mut(8).zip(&self.packet) {
             bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
         }
@@ -80,7 +80,7 @@ impl Slot {
         // number may name nothing or another socket, to which some bytes are sent while the process
         // dies; no memory is touched through it.
         let socket = unsafe { BorrowedFd::borrow_raw(word as u32 as i32) };
-        let length = (self.length.load(Ordering::Relaxed) as usize).min(MOST_BYTES);
+        let length = (self.length.load(Ordering::Relaxed) as usize).min(MAX_BYTES);
         socket::send_now(socket, &packet[..length]).is_ok()
     }
 }
@@ -103,9 +103,9 @@ impl FinalStop {
         self.index.and_then(|index| TABLE.get(index))
     }
 
-    /// From now on `packet`, of at most [`MOST_BYTES`], goes to `socket` at the end.
+    /// From now on `packet`, of at most [`MAX_BYTES`], goes to `socket` at the end.
     pub(crate) fn arm(&self, socket: &impl AsFd, packet: &[u8]) {
-        debug_assert!(packet.len() <= MOST_BYTES);
+        debug_assert!(packet.len() <= MAX_BYTES);
         let Some(slot) = self.slot() else { return };
         self.disarm();
         for (index, word) in slot.packet.iter().enumerate() {

@@ -47,10 +47,10 @@ pub const NAMES: &[&str] = &[
 ];
 
 /// Most workers of one component, and most noise threads: more only exhausts pids.
-const MOST_WORKERS: usize = 4096;
+const MAX_WORKERS: usize = 4096;
 
 /// Most that `ping -l` takes (iputils).
-const MOST_PRELOAD: u32 = 65_536;
+const MAX_PRELOAD: u32 = 65_536;
 
 /// Bytes per MiB.
 const MIB: u64 = 1 << 20;
@@ -247,7 +247,7 @@ fn blocks() -> u64 {
     1024
 }
 fn most_preload() -> u32 {
-    MOST_PRELOAD
+    MAX_PRELOAD
 }
 fn root() -> PathBuf {
     "/".into()
@@ -291,10 +291,10 @@ impl Component {
         };
         match *self {
             Self::Matrix { workers } | Self::Switch { workers } | Self::Fork { workers } => {
-                within("workers", workers as u64, 1, MOST_WORKERS as u64)
+                within("workers", workers as u64, 1, MAX_WORKERS as u64)
             }
             Self::Memory { workers, share, cap_mib, ref method } => {
-                within("workers", workers as u64, 1, MOST_WORKERS as u64)?;
+                within("workers", workers as u64, 1, MAX_WORKERS as u64)?;
                 let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
                 if let Some(method) = method.as_ref().filter(|m| m.is_empty() || !m.chars().all(plain)) {
                     return error("method", format!("{method:?}"), "a method of stress-ng's --vm".into());
@@ -314,7 +314,7 @@ impl Component {
             }
             Self::Dd { blocks } => within("blocks", blocks, 1, 1 << 20),
             Self::Ping { preload, payload_bytes } => {
-                within("preload", preload.into(), 1, MOST_PRELOAD.into())?;
+                within("preload", preload.into(), 1, MAX_PRELOAD.into())?;
                 within("payload_bytes", payload_bytes as u64, 0, 65_507)
             }
             Self::Disk { file_mib, mib_per_s } => {
@@ -333,7 +333,7 @@ impl Component {
                 }
                 Err(other) => error("work", other.to_string(), "other values".to_owned()),
             },
-            Self::Noise { threads } => within("threads", threads as u64, 1, MOST_WORKERS as u64),
+            Self::Noise { threads } => within("threads", threads as u64, 1, MAX_WORKERS as u64),
         }
     }
 }

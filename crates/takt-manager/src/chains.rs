@@ -19,9 +19,9 @@ mod remembered;
 pub use remembered::Remembered;
 
 /// More paths than this between two end points cannot be meant.
-const MOST_PATHS: usize = 64;
+const MAX_PATHS: usize = 64;
 /// Steps of the search, so that a dense graph ends in an answer.
-const MOST_STEPS: usize = 200_000;
+const MAX_STEPS: usize = 200_000;
 
 /// Why a chain was not found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,7 +55,7 @@ pub enum ChainError {
     Unconnected { start: String, end: String, reached: String },
     /// Too many ways.
     #[error(
-        "more than {MOST_PATHS} ways lead from `{start}` to `{end}`. Name callbacks (node:topic) instead of nodes or topics"
+        "more than {MAX_PATHS} ways lead from `{start}` to `{end}`. Name callbacks (node:topic) instead of nodes or topics"
     )]
     Many { start: String, end: String },
 }
@@ -224,7 +224,7 @@ impl Search<'_> {
             if self.ends.contains(&candidate) {
                 self.found.push(path.clone());
             }
-            if self.found.len() > MOST_PATHS || self.steps > MOST_STEPS {
+            if self.found.len() > MAX_PATHS || self.steps > MAX_STEPS {
                 return false;
             }
         }

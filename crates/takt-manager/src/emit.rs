@@ -26,9 +26,9 @@ use crate::plan::{ChainState, Plan};
 const PRIORITIES: (u8, u8) = (10, 40);
 /// Least share of an executor's budget for one of its callback groups; the kernel refuses budgets
 /// below a microsecond, and a group that hardly ran may run yet.
-const LEAST_SHARE: f64 = 0.02;
+const MIN_SHARE: f64 = 0.02;
 /// Least budget that the kernel accepts (DL_SCALE, 1024 ns).
-const LEAST_BUDGET_NS: u64 = 1024;
+const MIN_BUDGET_NS: u64 = 1024;
 
 /// The files, by their paths within a folder.
 #[must_use]
@@ -141,7 +141,7 @@ fn callback_groups(plan: &Plan, model: &Model) -> String {
             }
             count += 1;
             let runtime = (reservation.budget_ns as f64 * share).ceil() as u64;
-            let runtime = runtime.clamp(LEAST_BUDGET_NS, reservation.budget_ns.max(LEAST_BUDGET_NS));
+            let runtime = runtime.clamp(MIN_BUDGET_NS, reservation.budget_ns.max(MIN_BUDGET_NS));
             // Writing to a string cannot fail.
             let _ = writeln!(
                 text,
@@ -191,7 +191,7 @@ fn groups(model: &Model, executor: &Executor) -> Vec<(String, f64)> {
     let mut named: Vec<(String, f64)> = named.collect();
     let alone = named.len() == 1;
     for (_, share) in &mut named {
-        *share = if alone { 1.0 } else { share.max(LEAST_SHARE) };
+        *share = if alone { 1.0 } else { share.max(MIN_SHARE) };
     }
     // The least shares must come from somewhere.
     let sum: f64 = named.iter().map(|(_, share)| *share).sum();

@@ -32,17 +32,17 @@ pub use self::options::Options;
 pub(crate) use self::options::names_of_ways;
 
 /// More chains than this are a mistake, not a robot.
-const MOST_CHAINS: usize = 1000;
+const MAX_CHAINS: usize = 1000;
 /// Goals between a tenth of a millisecond and an hour. Below, a reservation's period would have to
 /// be shorter than the kernel's timers are exact; above, nothing is real-time.
 pub(crate) const GOAL_RANGE_NS: std::ops::RangeInclusive<u64> = 100_000..=3_600_000_000_000;
 
 /// Clocks that are further apart, and messages that take longer, are no part of a control loop.
-const MOST_NETWORK_NS: u64 = 60_000_000_000;
+const MAX_NETWORK_NS: u64 = 60_000_000_000;
 /// Each is asked every second.
-const MOST_PEERS: usize = 16;
+const MAX_PEERS: usize = 16;
 /// Least jitter goal: two clock readings and an interrupt are as far apart.
-const LEAST_JITTER_NS: u64 = 10_000;
+const MIN_JITTER_NS: u64 = 10_000;
 
 /// What is to be kept.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -208,8 +208,8 @@ impl Goals {
                 "no chain is declared. Add one: [[chain]] with name, start, end and goal = \"125 ms\"",
             ));
         }
-        if raw.chain.len() > MOST_CHAINS {
-            return Err(at.nowhere(format!("{} chains; at most {MOST_CHAINS} are managed", raw.chain.len())));
+        if raw.chain.len() > MAX_CHAINS {
+            return Err(at.nowhere(format!("{} chains; at most {MAX_CHAINS} are managed", raw.chain.len())));
         }
         let mut chains: Vec<Chain> = Vec::new();
         for raw in &raw.chain {
@@ -287,7 +287,7 @@ fn network(raw: &RawNetwork, at: &Text<'_>) -> Result<Network, GoalsError> {
     let duration = |text: &Option<Spanned<String>>, key: &str| match text {
         None => Ok(None),
         Some(text) => match duration_ns(text.get_ref()).map_err(|message| at.wrong(text, message))? {
-            ns if ns <= MOST_NETWORK_NS => Ok(Some(ns)),
+            ns if ns <= MAX_NETWORK_NS => Ok(Some(ns)),
             ns => Err(at.wrong(
                 text,
                 format!(
@@ -304,8 +304,8 @@ fn network(raw: &RawNetwork, at: &Text<'_>) -> Result<Network, GoalsError> {
     if let Some(peer) = raw.peers.iter().find(|peer| peer.get_ref().trim().is_empty()) {
         return Err(at.wrong(peer, "a peer is empty; a host or host:port is wanted"));
     }
-    if let Some(peer) = raw.peers.get(MOST_PEERS) {
-        return Err(at.wrong(peer, format!("{} peers; at most {MOST_PEERS} are asked", raw.peers.len())));
+    if let Some(peer) = raw.peers.get(MAX_PEERS) {
+        return Err(at.wrong(peer, format!("{} peers; at most {MAX_PEERS} are asked", raw.peers.len())));
     }
     Ok(Network {
         clock_error_ns: duration(&raw.clock_error, "clock_error")?,
@@ -329,12 +329,12 @@ fn jitter(chain: &RawChain, name: &str, goal_ns: u64, at: &Text<'_>) -> Result<O
             return Err(wrong("both `jitter` and `jitter_ms` are given. Keep one".to_owned()));
         }
     };
-    if !(LEAST_JITTER_NS..goal_ns).contains(&jitter_ns) {
+    if !(MIN_JITTER_NS..goal_ns).contains(&jitter_ns) {
         return Err(wrong(format!(
             "chain `{name}` has a jitter goal of {} ms; from {} ms to below its latency goal of {} ms is possible (latencies within the goal \
              are no further apart than the goal: leave it out)",
             crate::words::ms(jitter_ns),
-            LEAST_JITTER_NS as f64 / 1e6,
+            MIN_JITTER_NS as f64 / 1e6,
             crate::words::ms(goal_ns)
         )));
     }

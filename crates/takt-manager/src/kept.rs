@@ -37,9 +37,9 @@ use crate::words::ms;
 pub const MARGIN_PERCENT: u64 = 10;
 /// Activations of the present run before it is held against what was kept: a first activation loads
 /// caches and pages.
-const LEAST_SEEN: u64 = 8;
+const MIN_SEEN: u64 = 8;
 /// A model of a thousand callbacks takes some megabytes.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 /// 1 kept what was seen in start-up.
 const VERSION: u32 = 2;
 
@@ -111,7 +111,7 @@ impl Kept {
     ///
     /// It cannot be read, is somebody else's, or no file of this kind.
     pub fn read(path: &Path) -> io::Result<(Self, Option<String>)> {
-        let text = match takt_files::read_own(path, MOST_BYTES) {
+        let text = match takt_files::read_own(path, MAX_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Self::default(), None)),
             text => text?,
         };
@@ -267,7 +267,7 @@ fn topics(from: &Model, to: &Model) -> Vec<Option<TopicId>> {
 
 /// Why what was kept is not true of what runs.
 fn refuted(live: &Callback, kept: &Callback) -> Option<String> {
-    if live.cost.seen < LEAST_SEEN || live.cost.cpu_time != kept.cost.cpu_time {
+    if live.cost.seen < MIN_SEEN || live.cost.cpu_time != kept.cost.cpu_time {
         return None;
     }
     let over = |now: u64, before: u64| {

@@ -4,7 +4,7 @@
 use takt_stats::Recorder;
 
 /// Buckets at most: what OpenTelemetry's own libraries take.
-const MOST_BUCKETS: usize = 160;
+const MAX_BUCKETS: usize = 160;
 
 /// The scale to begin with: buckets that are 1 % wide, coarser than the recorder's.
 const FINEST: i32 = 6;
@@ -74,7 +74,7 @@ impl Exponential {
         loop {
             let last = self.offset + self.counts.len() as i32 - 1;
             let (from, to) = (self.offset.min(index), last.max(index));
-            if (to - from) < MOST_BUCKETS as i32 {
+            if (to - from) < MAX_BUCKETS as i32 {
                 let before = (self.offset - from) as usize;
                 self.counts.splice(0..0, std::iter::repeat_n(0, before));
                 self.counts.resize((to - from + 1) as usize, 0);
@@ -126,7 +126,7 @@ mod tests {
         values.extend((1..2000).map(|n| n * n * 37));
         for &value in &values {
             all.add(value, 2);
-            assert!(inside(&all, value) && all.counts.len() <= MOST_BUCKETS, "{value} {all:?}");
+            assert!(inside(&all, value) && all.counts.len() <= MAX_BUCKETS, "{value} {all:?}");
         }
         assert!(values.iter().all(|&value| inside(&all, value)));
         assert_eq!(all.counts.iter().sum::<u64>(), 2 * values.len() as u64);

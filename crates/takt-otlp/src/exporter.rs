@@ -19,7 +19,7 @@ use crate::pause::Pause;
 use crate::points::{Points, Value, any, attribute};
 
 /// Log records that wait at most, in the queue and again in the thread.
-const MOST_RECORDS: usize = 256;
+const MAX_RECORDS: usize = 256;
 
 /// Longest time for a request and its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -174,7 +174,7 @@ impl Exporter {
         options: Options,
         source: impl FnMut(&mut Points) + Send + 'static,
     ) -> Result<Self, StartError> {
-        let (queue, records) = sync_channel(MOST_RECORDS);
+        let (queue, records) = sync_channel(MAX_RECORDS);
         // One answer, for which there is always room.
         let (answer, done) = sync_channel(1);
         let (stop, counts) = (Arc::new(AtomicBool::new(false)), Arc::<Counts>::default());
@@ -271,7 +271,7 @@ impl<S: FnMut(&mut Points)> Sender<S> {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             // As many as wait at most: whoever never stops must not keep this from sending.
-            for _ in 0..MOST_RECORDS {
+            for _ in 0..MAX_RECORDS {
                 let Some(queued) = next.take() else { break };
                 self.take(queued);
                 next = records.try_recv().ok();
@@ -294,7 +294,7 @@ impl<S: FnMut(&mut Points)> Sender<S> {
 
     fn take(&mut self, queued: Queued) {
         let Queued::Record(record, at_unix_ns) = queued else { return };
-        if self.pending.len() >= MOST_RECORDS {
+        if self.pending.len() >= MAX_RECORDS {
             self.counts.lose(1);
             return;
         }

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::tls::Tls;
 
 /// What is read of an answer, head and body each.
-const MOST_HEAD: usize = 16 << 10;
-const MOST_BODY: usize = 64 << 10;
+const MAX_HEAD: usize = 16 << 10;
+const MAX_BODY: usize = 64 << 10;
 
 /// Header lines of an answer at most.
-const MOST_LINES: usize = 64;
+const MAX_LINES: usize = 64;
 
 /// What a server answered.
 #[derive(Debug)]
@@ -152,7 +152,7 @@ fn answer(stream: &mut impl Read) -> Result<Reply, String> {
     let mut bytes = Vec::new();
     loop {
         let more = receive(stream, &mut bytes)?;
-        let mut lines = [httparse::EMPTY_HEADER; MOST_LINES];
+        let mut lines = [httparse::EMPTY_HEADER; MAX_LINES];
         let mut head = httparse::Response::new(&mut lines);
         match head.parse(&bytes) {
             Ok(httparse::Status::Complete(length)) => {
@@ -173,12 +173,12 @@ fn answer(stream: &mut impl Read) -> Result<Reply, String> {
                     body: bytes[length..].to_vec(),
                 };
                 // Enough was said; how a body ends matters to nobody.
-                let most = body_bytes.unwrap_or(0).min(MOST_BODY);
+                let most = body_bytes.unwrap_or(0).min(MAX_BODY);
                 while reply.body.len() < most && receive(stream, &mut reply.body).unwrap_or(false) {}
                 reply.body.truncate(most);
                 return Ok(reply);
             }
-            Ok(httparse::Status::Partial) if bytes.len() >= MOST_HEAD => {
+            Ok(httparse::Status::Partial) if bytes.len() >= MAX_HEAD => {
                 return Err("its answer has no end".to_owned());
             }
             Ok(httparse::Status::Partial) if !more => return Err("it closed the connection".to_owned()),

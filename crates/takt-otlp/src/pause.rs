@@ -5,10 +5,10 @@ use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
 /// Longest time between two tries where nothing is accepted, unless the collector asks for more.
-const MOST_BACKOFF: Duration = Duration::from_secs(60);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// Longest time that a collector may ask for.
-const MOST_RETRY_AFTER: Duration = Duration::from_secs(300);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 /// Of one kind: the collector may take metrics and no logs, or the other way round.
 #[derive(Debug)]
@@ -36,9 +36,9 @@ impl Pause {
 
     /// It was not accepted; `after` is what the collector asks for. Returns how long it waits.
     pub fn grow(&mut self, after: Option<Duration>) -> Duration {
-        let longer = self.backoff.map_or(self.interval, |backoff| backoff * 2).min(MOST_BACKOFF);
+        let longer = self.backoff.map_or(self.interval, |backoff| backoff * 2).min(MAX_BACKOFF);
         self.backoff = Some(longer);
-        let least = after.map_or(longer, |after| after.min(MOST_RETRY_AFTER)).max(self.interval);
+        let least = after.map_or(longer, |after| after.min(MAX_RETRY_AFTER)).max(self.interval);
         let wait = least + least.mul_f64(chance() / 2.0);
         self.next = Instant::now() + wait;
         wait

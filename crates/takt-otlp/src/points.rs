@@ -10,7 +10,7 @@ use crate::messages::{
 
 /// Points at most: what a source says too much is counted and left out, so that a request stays
 /// small however many threads there are.
-const MOST_POINTS: usize = 4096;
+const MAX_POINTS: usize = 4096;
 
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,7 +74,7 @@ impl Points {
         [name, unit, description]: [&str; 3],
         empty: impl FnOnce() -> Data,
     ) -> Option<&mut Data> {
-        if self.points >= MOST_POINTS {
+        if self.points >= MAX_POINTS {
             self.left_out += 1;
             return None;
         }

@@ -19,9 +19,9 @@ use crate::view::FrameView;
 /// placed, or was covered while it learned.
 pub const MAX_LEARNED: f32 = 0.25;
 /// Frames in which a sample must have been without depth.
-pub const LEAST_FRAMES: u32 = 60;
+pub const MIN_FRAMES: u32 = 60;
 /// Of these frames at least so many, 0..1.
-const LEAST_SHARE: f32 = 0.95;
+const MIN_SHARE: f32 = 0.95;
 /// Depths of one surface that stands still differ by no more than this part: the noise of a stereo
 /// camera at 5 m.
 const STILL: f32 = 0.04;
@@ -44,7 +44,7 @@ pub enum BackgroundError {
     #[error("the camera moves: only cameras mounted in the base frame can learn a background")]
     Moved,
     /// It was ended too soon.
-    #[error("{0} frames: learning takes at least {LEAST_FRAMES}")]
+    #[error("{0} frames: learning takes at least {MIN_FRAMES}")]
     TooFew(u32),
     /// The camera sees too little.
     #[error(
@@ -261,16 +261,16 @@ impl BackgroundLearner {
     /// # Errors
     /// Too few frames, or too much without depth.
     pub fn finish(self) -> Result<Background, BackgroundError> {
-        let Some(camera_in_base) = self.camera_in_base.filter(|_| self.frames >= LEAST_FRAMES) else {
+        let Some(camera_in_base) = self.camera_in_base.filter(|_| self.frames >= MIN_FRAMES) else {
             return Err(BackgroundError::TooFew(self.frames));
         };
         let hole = |&[looked, without]: &[u32; 2]| {
-            looked >= LEAST_FRAMES && without as f32 >= LEAST_SHARE * looked as f32
+            looked >= MIN_FRAMES && without as f32 >= MIN_SHARE * looked as f32
         };
         let holes: Vec<bool> = self.counts.iter().map(hole).collect();
         let columns = self.size_px[0].div_ceil(self.size_px[2]) as usize;
         let still = |(&[looked, without], &[least, most]): (&[u32; 2], &[u16; 2])| {
-            let seen = looked >= LEAST_FRAMES && without as f32 <= (1.0 - LEAST_SHARE) * looked as f32;
+            let seen = looked >= MIN_FRAMES && without as f32 <= (1.0 - MIN_SHARE) * looked as f32;
             let same = f32::from(most) - f32::from(least) <= 2.0 * STILL * f32::from(most);
             if seen && same { least.midpoint(most) } else { 0 }
         };

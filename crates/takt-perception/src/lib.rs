@@ -51,7 +51,7 @@ mod track;
 mod unseen;
 mod view;
 
-pub use background::{Background, BackgroundError, BackgroundLearner, LEAST_FRAMES, MAX_LEARNED};
+pub use background::{Background, BackgroundError, BackgroundLearner, MAX_LEARNED, MIN_FRAMES};
 pub use config::{
     ConfigError, DetectorConfig, DetectorSchedule, HealthConfig, MAX_NEAREST_RANK, OccupancyConfig,
     PerceptionConfig, SegmenterConfig, TrackingConfig,

@@ -16,7 +16,7 @@ const SAMPLES: f64 = 6_400.0;
 /// Least samples with depth for a tile's depth to be judged: fewer might repeat themselves by
 /// chance. A tile without depth is no free space either, which is for the rules on unseen space to
 /// say.
-const LEAST_VALID: u32 = 16;
+const MIN_VALID: u32 = 16;
 
 /// How many contents are remembered: a driver that goes round in its ring of buffers without
 /// filling them shows a few old pictures in turn. Video4Linux takes up to 32.
@@ -113,7 +113,7 @@ impl PictureWatch {
             whole = mix(whole, sums.colour);
             let depth = &mut self.depth[tile];
             let mut since = at;
-            if sums.valid >= LEAST_VALID {
+            if sums.valid >= MIN_VALID {
                 since = depth.still_since(sums.depth, at);
             } else {
                 depth.since = None;

@@ -21,10 +21,10 @@ use crate::runs::Views;
 use crate::table::{Cell, Table};
 
 /// Threads that read runs. More of them would hold more runs in memory.
-const MOST_READERS: usize = 4;
+const MAX_READERS: usize = 4;
 
 /// Most groups: of more, nobody reads what is said.
-const MOST_GROUPS: usize = 1000;
+const MAX_GROUPS: usize = 1000;
 
 /// Columns that make a difference doubtful where they are not what is compared.
 const MACHINE: [&str; 4] = ["host", "kernel", "cpu", "takt"];
@@ -160,8 +160,8 @@ pub fn compare(store: &Arc<Store>, options: &Options) -> Result<Comparison, Quer
         .into_iter()
         .partition(|row| why_unread(&table.runs[*row]).is_none());
     let groups = group_by(&table, &by, &picked);
-    if groups.len() > MOST_GROUPS {
-        return Err(QueryError::Groups { by: options.by.join(","), groups: groups.len(), most: MOST_GROUPS });
+    if groups.len() > MAX_GROUPS {
+        return Err(QueryError::Groups { by: options.by.join(","), groups: groups.len(), most: MAX_GROUPS });
     }
     let (keys, members): (Vec<_>, Vec<_>) = groups.into_iter().unzip();
     let (measures, unreadable) = if options.samples {
@@ -380,7 +380,7 @@ fn measured(
         .flat_map(|(group, rows)| rows.iter().map(move |row| (group, *row)))
         .collect();
     let (next, read) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(jobs.len())));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_READERS);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_READERS);
     let work = || {
         while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             let done = of_run(&views, &table.runs[job.1], asked);

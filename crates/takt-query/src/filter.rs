@@ -12,7 +12,7 @@ use crate::QueryError;
 use crate::table::{Cell, Kind, Table};
 
 /// Longest condition.
-const MOST_BYTES: usize = 4096;
+const MAX_BYTES: usize = 4096;
 
 /// A condition whose columns are known.
 #[derive(Debug)]
@@ -78,10 +78,10 @@ impl Filter {
     pub fn new(text: &str, table: &Table) -> Result<Self, QueryError> {
         let wrong = |why: String| QueryError::Where { text: text.to_owned(), why };
         // A condition is walked by recursion.
-        if text.len() > MOST_BYTES {
+        if text.len() > MAX_BYTES {
             return Err(QueryError::Where {
                 text: text.chars().take(40).chain("...".chars()).collect(),
-                why: format!("longer than {MOST_BYTES} bytes"),
+                why: format!("longer than {MAX_BYTES} bytes"),
             });
         }
         let plain = |error: sqlparser::parser::ParserError| {

@@ -26,7 +26,7 @@ const PERIOD_NS: u64 = 7_137_000;
 const TRIAL_NS: u64 = 210_000_000;
 /// So many times at least it must have run out of budget: on ticks, a tick's debt lets it run two
 /// or three times.
-const LEAST_RUNS: usize = 10;
+const MIN_RUNS: usize = 10;
 
 /// How budgets are enforced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,7 +122,7 @@ pub fn measure(
     let whole = runs.split_last().map_or(&[][..], |(_, whole)| whole);
     let longest_ns = whole.iter().map(|(from, to)| to - from).max().unwrap_or(0);
     let slack_ns = kernel.tick_ns() / 4;
-    if whole.len() >= LEAST_RUNS && longest_ns <= BUDGET_NS + slack_ns {
+    if whole.len() >= MIN_RUNS && longest_ns <= BUDGET_NS + slack_ns {
         let by = format!("exactly: a trial ran at most {:.2} ms on 0.3", longest_ns as f64 / 1e6);
         return Enforcement { granularity_ns: 0, longest_run_ns: Some(longest_ns), by };
     }

@@ -18,7 +18,7 @@ pub mod rt_group;
 pub mod system;
 
 pub use mode::{Mode, Refusal};
-pub use partition::{LEAST_BUDGET_NS, Partition, Trouble, set};
+pub use partition::{MIN_BUDGET_NS, Partition, Trouble, set};
 pub use system::ratio;
 
 /// Holds -1 while admission control is off.

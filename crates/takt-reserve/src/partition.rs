@@ -54,7 +54,7 @@ pub fn set(
 }
 
 /// The least budget that the kernel takes (`1 << DL_SCALE`).
-pub const LEAST_BUDGET_NS: u64 = 1024;
+pub const MIN_BUDGET_NS: u64 = 1024;
 
 /// Cores made ready for reservations.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use std::path::Path;
 
 use crate::mode::Mode;
 use crate::system::{Attributes, Kernel};
-use crate::{LEAST_BUDGET_NS, system};
+use crate::{MIN_BUDGET_NS, system};
 
 /// Period of fillers. Long, so that the kernel's rounding of their bandwidth is small.
 const FILLER_PERIOD_NS: u64 = 100_000_000;
@@ -77,7 +77,7 @@ pub fn fillers(
         let share = sum.clamp(0.0, 1.0) - used.get(&cpu).copied().unwrap_or(0.0);
         // Rounded up: a filler that is too small would make `u_extra` too great.
         let budget_ns = (share.max(0.0) * FILLER_PERIOD_NS as f64).ceil() as u64;
-        (budget_ns > LEAST_BUDGET_NS).then(|| Attributes::reservation(budget_ns, FILLER_PERIOD_NS, false))
+        (budget_ns > MIN_BUDGET_NS).then(|| Attributes::reservation(budget_ns, FILLER_PERIOD_NS, false))
     };
     cpus.map(|cpu| (cpu, missing(cpu))).collect()
 }

@@ -104,7 +104,7 @@ struct Advance {
 /// Most records of a camera, or jobs, that wait for their counterpart: over two minutes at 30 FPS,
 /// far beyond every deadline. What waits longer (the SSM task is dead, or the controller echoes
 /// nothing) is handed out as it is, so that a run of any length takes constant memory.
-pub const MOST_WAITING: usize = 4096;
+pub const MAX_WAITING: usize = 4096;
 
 /// Joins the two record streams. Each stream must come in its own order; how they interleave does
 /// not matter.
@@ -129,7 +129,7 @@ impl Joiner {
     }
 
     /// Takes one frame record. Returns the oldest frame of the camera when more wait than
-    /// [`MOST_WAITING`]: no job will answer it any more.
+    /// [`MAX_WAITING`]: no job will answer it any more.
     pub fn frame(&mut self, frame: FrameRecord, out: &mut impl FnMut(Reaction)) -> Option<FrameRecord> {
         let camera = frame.camera as usize;
         if camera >= MAX_CAMERAS {
@@ -226,7 +226,7 @@ impl Joiner {
 
 /// Adds to a queue; what no longer fits is its oldest entry.
 fn push_bounded<T>(queue: &mut VecDeque<T>, item: T) -> Option<T> {
-    let oldest = if queue.len() >= MOST_WAITING { queue.pop_front() } else { None };
+    let oldest = if queue.len() >= MAX_WAITING { queue.pop_front() } else { None };
     queue.push_back(item);
     oldest
 }
@@ -389,7 +389,7 @@ mod tests {
                 u64::from(joiner.frame(frame(0, sequence, 100 * sequence), &mut |_| answered += 1).is_some());
             joiner.frame(blind(1, sequence, 100 * sequence), &mut |_| answered += 1);
         }
-        assert_eq!((answered, given_up), (0, 10_000 - MOST_WAITING as u64));
+        assert_eq!((answered, given_up), (0, 10_000 - MAX_WAITING as u64));
         let silent =
             |index, inputs: &[u64]| SsmJob { echo_received_ns: 0, ..job(index, 100 * index + 20, inputs, 0) };
         for sequence in 10_001..=20_000u64 {
@@ -397,7 +397,7 @@ mod tests {
                 u64::from(joiner.frame(frame(0, sequence, 100 * sequence), &mut |_| answered += 1).is_some());
             joiner.job(&silent(sequence, &[sequence, 0, sequence]), &mut |_| answered += 1);
         }
-        assert!(joiner.waiting() <= 4 * MOST_WAITING, "{}", joiner.waiting());
+        assert!(joiner.waiting() <= 4 * MAX_WAITING, "{}", joiner.waiting());
         let mut last = 0u64;
         assert!(joiner.finish(&mut |_| last += 1).is_empty());
         assert_eq!(answered + last + given_up, 20_000, "every frame is reported once");

@@ -28,7 +28,7 @@ pub(crate) struct Steering {
 }
 
 /// Longest turn that a controller is informed of: what adds up in it would jump after a gap.
-const MOST_TURN_S: f64 = 0.1;
+const MAX_TURN_S: f64 = 0.1;
 
 /// What acquisition needs; everything is allocated before it begins.
 pub(crate) struct Acquisition {
@@ -299,7 +299,7 @@ impl Acquisition {
         let t_s = (start_ns - first_ns) as f64 / 1e9;
         let dt_s = match start_ns - before_ns {
             0 => steering.period_s,
-            turn_ns => (turn_ns as f64 / 1e9).min(MOST_TURN_S),
+            turn_ns => (turn_ns as f64 / 1e9).min(MAX_TURN_S),
         };
         steering.times_ns = Some((first_ns, start_ns));
         steering.error.push(state[0] - steering.reference.at(t_s).x);

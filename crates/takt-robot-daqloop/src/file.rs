@@ -158,7 +158,7 @@ impl DaqConfig {
         if let Some(us) = self.deadline_us {
             within("deadline_us", us, 0.001, 60e6)?;
         }
-        within("losses.most_lost_edges", self.losses.most_lost_edges as f64, 0.0, Loss::MOST_ALLOWED)?;
+        within("losses.most_lost_edges", self.losses.most_lost_edges as f64, 0.0, Loss::MAX_ALLOWED)?;
         within("keep_edges", self.keep_edges as f64, 0.0, 1e9)?;
         self.link.validate()?;
         self.acquisition.policy.validate()?;

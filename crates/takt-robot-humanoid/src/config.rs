@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use takt_link_ethercat::control::{ClockConfig, ControlConfig, MOST_DEVICES, Sync0};
+use takt_link_ethercat::control::{ClockConfig, ControlConfig, MAX_DEVICES, Sync0};
 use takt_rt::config::{SettingError, within};
 
 use crate::safety::SafetyConfig;
@@ -87,8 +87,8 @@ impl HumanoidConfig {
         within("ramp_s", self.ramp_s, 0.0, 60.0)?;
         // Before they are made: each takes some hundred bytes, and one segment has no more
         // addresses in one frame.
-        within("devices", self.devices as f64, 1.0, MOST_DEVICES as f64)?;
-        within("device (number of entries)", self.list.len() as f64, 0.0, MOST_DEVICES as f64)?;
+        within("devices", self.devices as f64, 1.0, MAX_DEVICES as f64)?;
+        within("device (number of entries)", self.list.len() as f64, 0.0, MAX_DEVICES as f64)?;
         if !self.link.devices.is_empty() {
             let way_out = "devices are listed as [[device]]; leave this out";
             return Err(SettingError::conflict("link.devices", way_out));

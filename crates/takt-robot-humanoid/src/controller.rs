@@ -115,7 +115,7 @@ struct Inputs {
 }
 
 /// Least that a moving joint may be outside its range: at its limit it overshoots a little.
-const LEAST_OUTSIDE_RAD: f64 = 0.05;
+const MIN_OUTSIDE_RAD: f64 = 0.05;
 
 /// What a probe showed: the controller answers each event that it counts with a command of its own
 /// number.
@@ -288,7 +288,7 @@ impl Controller {
                     if on < all {
                         return Mode::Stopping(StopReason::NotEnabled);
                     }
-                    if outside(self.most_outside_rad.max(LEAST_OUTSIDE_RAD)) {
+                    if outside(self.most_outside_rad.max(MIN_OUTSIDE_RAD)) {
                         return Mode::Stopping(StopReason::OutOfRange);
                     }
                     return Mode::Walking;

@@ -56,7 +56,7 @@ pub struct Moved {
 }
 
 /// Interrupts that are named; the others are counted.
-const MOST_NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 
 impl Moved {
     /// What is not as asked, as sentences for a run's labels.
@@ -66,8 +66,8 @@ impl Moved {
             list.push(format!("shield: {} tasks could not be moved (no permission)", self.refused));
         }
         if !self.fixed.is_empty() {
-            let named = self.fixed.iter().take(MOST_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-            let others = match self.fixed.len().saturating_sub(MOST_NAMED) {
+            let named = self.fixed.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let others = match self.fixed.len().saturating_sub(MAX_NAMED) {
                 0 => String::new(),
                 others => format!(" and {others} more"),
             };

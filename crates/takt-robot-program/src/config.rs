@@ -20,7 +20,7 @@ use crate::placeholder::{as_text, fill};
 pub const SHIPPED: &str = include_str!("../../../robots/program.toml");
 
 /// Loops of one file, at most: each is a thread that is followed.
-const MOST_LOOPS: usize = 32;
+const MAX_LOOPS: usize = 32;
 
 /// The shortest period and the longest, nanoseconds: 20 kHz to one a minute.
 const PERIODS_NS: [u64; 2] = [50_000, 60_000_000_000];
@@ -393,7 +393,7 @@ impl ProgramFile {
         }
         within("stop.within, seconds", self.stop.within.0.as_secs_f64(), 0.0, 3600.0)?;
         let loops = self.filled_loops()?;
-        within("[[loop]], number of them", loops.len() as f64, 1.0, MOST_LOOPS as f64)?;
+        within("[[loop]], number of them", loops.len() as f64, 1.0, MAX_LOOPS as f64)?;
         Ok(())
     }
 }

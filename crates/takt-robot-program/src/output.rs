@@ -15,13 +15,13 @@ use takt_rt::thread::{self, Handle};
 pub(crate) const OUTPUT_FILE: &str = "output.txt";
 
 /// So much of it is kept in the file.
-const MOST_FILE: usize = 1 << 20;
+const MAX_FILE: usize = 1 << 20;
 
 /// So much of its end is kept for messages.
-const MOST_TAIL: usize = 2 << 10;
+const MAX_TAIL: usize = 2 << 10;
 
 /// A longer line is looked at in parts.
-const MOST_LINE: usize = 64 << 10;
+const MAX_LINE: usize = 64 << 10;
 
 /// What the pipe holds: a command must not wait for Takt.
 const PIPE_BYTES: i32 = 1 << 20;
@@ -41,11 +41,11 @@ impl Seen {
     fn take(&mut self, part: &[u8], ready: Option<&[u8]>) {
         self.bytes += part.len() as u64;
         self.tail.extend(part);
-        let beyond = self.tail.len().saturating_sub(MOST_TAIL);
+        let beyond = self.tail.len().saturating_sub(MAX_TAIL);
         self.tail.drain(..beyond);
         let Some(ready) = ready.filter(|_| !self.is_ready) else { return };
         for &byte in part {
-            if byte == b'\n' || self.line.len() >= MOST_LINE {
+            if byte == b'\n' || self.line.len() >= MAX_LINE {
                 self.is_ready |= contains(&self.line, ready);
                 self.line.clear();
             } else {
@@ -87,7 +87,7 @@ impl Output {
         let why = "reads what the command prints";
         let thread = thread::spawn_exempt("takt-output", why, move || {
             let mut bytes = vec![0; 32 << 10];
-            let mut left = MOST_FILE;
+            let mut left = MAX_FILE;
             while let Ok(count @ 1..) = from.read(&mut bytes) {
                 let part = &bytes[..count];
                 shared.lock().unwrap_or_else(PoisonError::into_inner).take(part, ready.as_deref());
@@ -172,6 +172,6 @@ mod tests {
         assert_eq!(output.bytes(), 2048 * 1024 + 8);
         assert!(output.words().contains("the end"), "{}", output.words());
         let kept = folder.path().join(OUTPUT_FILE).metadata().unwrap().len();
-        assert_eq!(kept, MOST_FILE as u64);
+        assert_eq!(kept, MAX_FILE as u64);
     }
 }

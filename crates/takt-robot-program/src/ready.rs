@@ -25,7 +25,7 @@ const NEAR: f64 = 0.25;
 /// The threads of the loops' names must have been the same for so long.
 const SETTLED: Duration = Duration::from_millis(300);
 /// Threads that a message names.
-const MOST_NAMES: usize = 12;
+const MAX_NAMES: usize = 12;
 
 /// A thread of the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -213,10 +213,10 @@ fn all_names(target: &Target) -> String {
         let name = if process.is_empty() { name } else { format!("{name} of {process}") };
         *counts.entry(name).or_default() += 1;
     }
-    let more = counts.len().saturating_sub(MOST_NAMES);
+    let more = counts.len().saturating_sub(MAX_NAMES);
     let mut names: Vec<String> = counts
         .into_iter()
-        .take(MOST_NAMES)
+        .take(MAX_NAMES)
         .map(|(name, count)| if count > 1 { format!("{count} times {name}") } else { name })
         .collect();
     if more > 0 {
@@ -255,7 +255,7 @@ fn recognise(target: &Target, loops: &[Loop], found: Vec<Vec<Found>>) -> Result<
             count: found.len(),
             fitting: if fitting.is_empty() { "none".to_owned() } else { fitting.len().to_string() },
             period: duration::format(Duration::from_nanos(one.period_ns)),
-            threads: found.iter().take(MOST_NAMES).map(words).collect::<Vec<_>>().join(", "),
+            threads: found.iter().take(MAX_NAMES).map(words).collect::<Vec<_>>().join(", "),
         })
     };
     loops.iter().zip(found).map(choose).collect()

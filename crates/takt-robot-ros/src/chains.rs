@@ -21,7 +21,7 @@ use takt_lab::{Session, file_name};
 use super::known::Known;
 
 /// Instances of a chain in the picture: half an hour at 50 Hz.
-const MOST_SHOWN: usize = 100_000;
+const MAX_SHOWN: usize = 100_000;
 /// The picture of the chains.
 const PERFETTO_FILE: &str = "chains.perfetto-trace";
 
@@ -278,7 +278,7 @@ impl Chain {
         let word = self.standing.at(ended_ns);
         self.standing.late += u64::from(late && word.guaranteed);
         self.standing.unexcused += u64::from(late && counts && !word.degraded);
-        if self.shown.len() < MOST_SHOWN {
+        if self.shown.len() < MAX_SHOWN {
             let (index, planned_ns, end_ns) = (self.rows, began_ns, ended_ns);
             let (wake_ns, start_ns) = (began_ns, began_ns);
             self.shown.push(JobRecord { index, planned_ns, wake_ns, start_ns, end_ns, ..Default::default() });

@@ -55,7 +55,7 @@ impl Default for MotionConfig {
 }
 
 /// Most waypoints of a motion.
-const MOST_WAYPOINTS: usize = 1000;
+const MAX_WAYPOINTS: usize = 1000;
 
 /// Peak speed and acceleration of a quintic from rest to rest over way and time 1.
 const PEAK_SPEED: f64 = 1.875;
@@ -111,7 +111,7 @@ impl Trajectory {
                 round_s = ramp_s + 2.0 / frequency_hz;
             }
             MotionConfig::Waypoints { offsets_rad, dwell_s } => {
-                if offsets_rad.is_empty() || offsets_rad.len() > MOST_WAYPOINTS {
+                if offsets_rad.is_empty() || offsets_rad.len() > MAX_WAYPOINTS {
                     let received = format!("{} of them", offsets_rad.len());
                     return refuse("motion.offsets_rad", received, "1 to 1000 places of six angles");
                 }

@@ -20,7 +20,7 @@ pub const LONGEST_SILENCE_NS: u64 = 2_000_000_000;
 
 /// Commands on their way to the rotors at one time. 32: a delay of 128 ms at 250 Hz. A real flight
 /// has one.
-pub const MOST_PENDING: usize = 32;
+pub const MAX_PENDING: usize = 32;
 
 /// When a flight counts as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -98,7 +98,7 @@ impl Plant {
             state,
             now_ns: 0,
             command,
-            pending: VecDeque::with_capacity(MOST_PENDING),
+            pending: VecDeque::with_capacity(MAX_PENDING),
             loss: None,
         }
     }
@@ -161,11 +161,11 @@ impl Plant {
     }
 
     /// Gives the rotors a command from `at_ns` on; until then they hold what they have. Commands
-    /// that were to take effect at that time or later are dropped. At most [`MOST_PENDING`] may
+    /// that were to take effect at that time or later are dropped. At most [`MAX_PENDING`] may
     /// wait; a further one displaces the newest.
     pub(crate) fn command_at(&mut self, at_ns: u64, command: RotorSpeeds) {
         while self.pending.back().is_some_and(|&(effective_ns, _)| effective_ns >= at_ns)
-            || self.pending.len() >= MOST_PENDING
+            || self.pending.len() >= MAX_PENDING
         {
             self.pending.pop_back();
         }

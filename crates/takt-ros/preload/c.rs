@@ -51,12 +51,12 @@ pub fn clock(which: c_int) -> u64 {
 }
 
 /// Longest line on stderr.
-const MOST_LINE: usize = 1024;
+const MAX_LINE: usize = 1024;
 
 /// One line on stderr, and the program runs on unobserved.
 pub fn complain(what: &[u8]) {
     let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
-    let mut line = [0; MOST_LINE];
+    let mut line = [0; MAX_LINE];
     let mut to = Appender { to: &mut line, used: 0 };
     to.bytes(b"takt probe: process ");
     // SAFETY: takes nothing.

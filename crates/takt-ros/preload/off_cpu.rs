@@ -7,7 +7,7 @@
 //!   taking a message, counts, too;
 //! - at every start, before the clocks are;
 //! - at the end, unless the activation had the CPU for all of its time but less than
-//!   [`LEAST_AWAY_NS`]: no switch to another thread and back is as short as that. The bound is
+//!   [`MIN_AWAY_NS`]: no switch to another thread and back is as short as that. The bound is
 //!   exact: CPU time is read between two readings of the clock, and the later one is taken.
 //!
 //! Preemption, throttling and waiting for a turn do not count there; neither does `sched_yield`,
@@ -37,7 +37,7 @@ pub const UNTRACED: u64 = 1;
 /// Less than any switch to another thread and back: two runs of the scheduler and a wake-up take a
 /// microsecond where processors are fastest (1.9 measured between two of one virtual machine).
 /// Reading the two clocks takes 0.6 there, so that most ends need no reading of the count.
-const LEAST_AWAY_NS: u64 = 800;
+const MIN_AWAY_NS: u64 = 800;
 /// Suspensions from here on are worth the system calls that distinguish them from preemption: 50
 /// microseconds, about ten times what these take.
 const WORTH_NS: u64 = 50_000;
@@ -289,7 +289,7 @@ impl Course {
         let off_ns = end.at_ns.saturating_sub(open.at_ns).saturating_sub(used_ns);
         let away_ns = off_ns.saturating_add(end.after_ns.saturating_sub(end.at_ns));
         let yields = yields.wrapping_sub(open.yields);
-        let within = if away_ns < LEAST_AWAY_NS { 0 } else { since(open.switches, voluntary_switches()) };
+        let within = if away_ns < MIN_AWAY_NS { 0 } else { since(open.switches, voluntary_switches()) };
         let switches = if within == UNKNOWN { UNKNOWN } else { within + open.early };
         let worth_reporting = switches > 0 || yields > 0 || off_ns > OFF_CPU_NS;
         let reported = OffCpu { switches, ready_ns: 0, yields, early_ns: open.early_ns };

@@ -10,7 +10,7 @@ use crate::c::{
     number, open, posix_fallocate, pthread_key_create, read, start_ticks, text, unlink,
 };
 use crate::process::thread_ends;
-use crate::ring::{self, FileHeader, MAGIC, MOST_RINGS, PAGE, RingView, VERSION, Writer, state};
+use crate::ring::{self, FileHeader, MAGIC, MAX_RINGS, PAGE, RingView, VERSION, Writer, state};
 
 /// States of the word on the wiped page; greater numbers are generations.
 pub const NOT_YET: u32 = 0;
@@ -32,14 +32,14 @@ pub fn generation() -> &'static AtomicU32 {
     unsafe { &*PAGE_WORD.load(Ordering::Acquire) }
 }
 
-const MOST_PATH: usize = 1024;
+const MAX_PATH: usize = 1024;
 
 /// Set once, when the library is loaded, and read afterwards; and the file's path, set by whoever
 /// wins the setting-up.
 struct Place {
-    directory: UnsafeCell<[u8; MOST_PATH]>,
+    directory: UnsafeCell<[u8; MAX_PATH]>,
     directory_bytes: AtomicUsize,
-    file: UnsafeCell<[u8; MOST_PATH]>,
+    file: UnsafeCell<[u8; MAX_PATH]>,
 }
 
 // SAFETY: `directory` is written while the library is loaded, by one thread; `file` by the one
@@ -48,15 +48,15 @@ struct Place {
 unsafe impl Sync for Place {}
 
 static PLACE: Place = Place {
-    directory: UnsafeCell::new([0; MOST_PATH]),
+    directory: UnsafeCell::new([0; MAX_PATH]),
     directory_bytes: AtomicUsize::new(0),
-    file: UnsafeCell::new([0; MOST_PATH]),
+    file: UnsafeCell::new([0; MAX_PATH]),
 };
 
 static RING_WORDS: AtomicUsize = AtomicUsize::new(32 * 1024);
 pub static CPU_CODES: AtomicU64 = AtomicU64::new(ring::CPU_NEEDED);
 static HEADER: AtomicPtr<FileHeader> = AtomicPtr::new(std::ptr::null_mut());
-static RINGS: [AtomicPtr<u8>; MOST_RINGS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST_RINGS];
+static RINGS: [AtomicPtr<u8>; MAX_RINGS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_RINGS];
 /// That there is no space for a ring is said once.
 static COMPLAINED: AtomicBool = AtomicBool::new(false);
 pub static THREAD_KEY: AtomicU32 = AtomicU32::new(u32::MAX);
@@ -87,14 +87,14 @@ pub fn load() {
         if directory.is_empty() {
             return;
         }
-        if directory.len() + 64 > MOST_PATH {
+        if directory.len() + 64 > MAX_PATH {
             return complain(b"the path of the session's directory is too long");
         }
         (&mut *PLACE.directory.get())[..directory.len()].copy_from_slice(directory);
         PLACE.directory_bytes.store(directory.len(), Ordering::Relaxed);
         if let Some(kib) = number(text(getenv(c"TAKT_PROBE_RING_KIB".as_ptr()))) {
             let words = (kib.min(1 << 20) as usize * 128).next_power_of_two();
-            RING_WORDS.store(words.clamp(ring::LEAST_WORDS, ring::MOST_WORDS), Ordering::Relaxed);
+            RING_WORDS.store(words.clamp(ring::MIN_WORDS, ring::MAX_WORDS), Ordering::Relaxed);
         }
         match text(getenv(c"TAKT_PROBE_CPU".as_ptr())) {
             b"all" => CPU_CODES.store(u64::MAX, Ordering::Relaxed),
@@ -159,7 +159,7 @@ fn make_file() -> Result<*mut FileHeader, &'static [u8]> {
     let path = unsafe {
         let directory = &(&*PLACE.directory.get())[..PLACE.directory_bytes.load(Ordering::Relaxed)];
         let file = &mut *PLACE.file.get();
-        *file = [0; MOST_PATH];
+        *file = [0; MAX_PATH];
         let mut writer = Appender { to: file, used: 0 };
         writer.bytes(directory);
         writer.bytes(b"/");

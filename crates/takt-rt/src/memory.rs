@@ -99,13 +99,13 @@ pub fn keep_heap() {
         // in malloc then holds the lock of a real-time thread's arena: with 128 noise threads on
         // two CPUs, stalls of 200 ms to 1 s in one inference of thousands. An arena is address
         // space, not memory.
-        libc::mallopt(libc::M_ARENA_MAX, MOST_ARENAS);
+        libc::mallopt(libc::M_ARENA_MAX, MAX_ARENAS);
     }
 }
 
 /// More threads than a robot's process has.
 #[cfg(target_env = "gnu")]
-const MOST_ARENAS: libc::c_int = 4096;
+const MAX_ARENAS: libc::c_int = 4096;
 
 const PAGE: usize = 4096;
 const CHUNK: usize = 4 * PAGE;

@@ -23,7 +23,7 @@ const WORDS: usize = (CpuSet::MAX_CPU + 1) / 64;
 const NOWHERE: usize = usize::MAX;
 
 /// Ended threads that are remembered until a [`Watch`] reports them.
-const MOST_ENDED: usize = 1024;
+const MAX_ENDED: usize = 1024;
 
 /// What is noted of one thread.
 #[derive(Debug)]
@@ -134,7 +134,7 @@ pub(crate) fn begin(name: &str, granted: &Granted) {
         return;
     }
     let mut list = known();
-    if list.len() >= MOST_ENDED {
+    if list.len() >= MAX_ENDED {
         // The thread's own reference goes when it ends.
         list.retain(|known| Arc::strong_count(&known.seen) > 1);
     }

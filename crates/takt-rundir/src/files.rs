@@ -15,7 +15,7 @@ use crate::{Error, steps};
 const LARGE_BYTES: u64 = 64 << 20;
 /// No file system keeps the files of a run, which are compressed already, in a smaller part of
 /// their length.
-const MOST_LENGTH_PER_ALLOCATED: u64 = 16;
+const MAX_LENGTH_PER_ALLOCATED: u64 = 16;
 
 /// SHA-256 of a file as long as it is now, in hexadecimal.
 ///
@@ -25,7 +25,7 @@ pub fn sha256(path: &Path) -> Result<String, Error> {
     let file = takt_files::open(path).map_err(Error::io(path))?;
     let metadata = file.metadata().map_err(Error::io(path))?;
     let (length, allocated) = (metadata.len(), metadata.blocks().saturating_mul(512));
-    if length > LARGE_BYTES && allocated.saturating_mul(MOST_LENGTH_PER_ALLOCATED) < length {
+    if length > LARGE_BYTES && allocated.saturating_mul(MAX_LENGTH_PER_ALLOCATED) < length {
         let text = format!("{length} bytes, of which {allocated} are on the disk: no run has files of holes");
         return Err(Error::io(path)(io::Error::new(io::ErrorKind::FileTooLarge, text)));
     }

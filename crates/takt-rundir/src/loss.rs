@@ -27,7 +27,7 @@ pub struct Loss {
 impl Loss {
     /// Most that a configuration may allow: a limit beyond a million is none, and a run would not
     /// say that it judges nothing.
-    pub const MOST_ALLOWED: f64 = 1e6;
+    pub const MAX_ALLOWED: f64 = 1e6;
 
     /// `lost` of `of` were lost; `key` of the configuration allows `allowed`.
     pub fn new(name: &str, title: &str, [lost, of]: [u64; 2], (key, allowed): (&str, u64)) -> Self {

@@ -36,7 +36,7 @@ const NO_DESCRIPTOR_OR_DEVICE: [i32; 3] = [5, 23, 24];
 /// A file system in memory.
 const IN_MEMORY: &str = "/dev/shm";
 /// Most bytes of a sample file that are taken there: figures are of all values without them, too.
-pub(crate) const MOST_SHELTERED_BYTES: u64 = 256 << 20;
+pub(crate) const MAX_SHELTERED_BYTES: u64 = 256 << 20;
 
 /// A new folder of this user's own.
 fn new_folder() -> io::Result<PathBuf> {

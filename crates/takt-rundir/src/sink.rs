@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::Error;
-use crate::memory::{MOST_SHELTERED_BYTES, Memory};
+use crate::memory::{MAX_SHELTERED_BYTES, Memory};
 
 /// ENOENT.
 const NO_SUCH_FILE: i32 = 2;
@@ -71,7 +71,7 @@ impl Sink {
         self.is_sheltered = true;
         let old = readable(self.file.get_ref())?;
         let bytes = old.metadata()?.len();
-        if bytes > MOST_SHELTERED_BYTES {
+        if bytes > MAX_SHELTERED_BYTES {
             return Err(ErrorKind::FileTooLarge.into());
         }
         let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();

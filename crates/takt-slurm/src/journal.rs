@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use takt_rundir::Error;
 
 /// Largest journal that is read.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
@@ -128,7 +128,7 @@ impl Journals {
             if fs::metadata(&path).is_ok_and(|data| data.len() as usize <= *read) {
                 continue;
             }
-            let text = match takt_files::read(&path, MOST_BYTES) {
+            let text = match takt_files::read(&path, MAX_BYTES) {
                 Ok(text) => text,
                 Err(error) if lines.is_empty() => return Err(Error::io(&path)(error)),
                 // What was read of others counts as read: the next call tries this one again.

@@ -15,7 +15,7 @@ use crate::state::{Asked, State, folder};
 use crate::watch::Watch;
 
 /// Most tasks of an array, however many the site allows.
-const MOST_TASKS: usize = 1000;
+const MAX_TASKS: usize = 1000;
 
 /// Options of `sbatch` that are Takt's, those included that would undo one of them or keep Takt
 /// from its jobs: another cluster's, whose queue it does not ask, and waiting for the end.
@@ -265,7 +265,7 @@ fn submit(campaign: &Campaign, state: &mut State, free: &[&Block<'_>]) -> Result
         let constraint = feature::constraint(state.asked.constraint.as_deref(), &own);
         groups.entry((constraint, begun_on(campaign, block, &nodes))).or_default().push(block.name.clone());
     }
-    let most = client::most_tasks()?.clamp(1, MOST_TASKS);
+    let most = client::most_tasks()?.clamp(1, MAX_TASKS);
     let chunks = groups.into_iter().flat_map(|(demand, all)| {
         all.chunks(most).map(|some| (demand.clone(), some.to_vec())).collect::<Vec<_>>()
     });

@@ -27,7 +27,7 @@ const LEAST: usize = 3;
 /// Most values: the search takes the square of their number.
 pub const MOST: usize = 1000;
 /// The most of a value that is taken to be in the next one: values that wander have no levels.
-const MOST_FOLLOWING: f64 = 0.95;
+const MAX_FOLLOWING: f64 = 0.95;
 /// A preferred place is taken where its distance reaches this share of the greatest.
 const NEAR: f64 = 0.9;
 
@@ -132,7 +132,7 @@ impl Following {
         // and so does a place that was sought.
         let taken = (2 * levels.len() - 1) as f64 / count;
         let share = if 3.0 * taken < 1.0 { (common + taken) / (1.0 - 3.0 * taken) } else { 0.0 };
-        let share = share.clamp(0.0, MOST_FOLLOWING);
+        let share = share.clamp(0.0, MAX_FOLLOWING);
         (count * left.ln() + numbers * count.ln(), Self { share, news: news(share) })
     }
 

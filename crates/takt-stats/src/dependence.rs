@@ -16,14 +16,14 @@ const EVENTS: [usize; 3] = [100, 300, 1000];
 /// Values per event at least: below, events are the body of the distribution and no tail.
 const VALUES_PER_EVENT: usize = 20;
 /// Stretches of one length: fewer say nothing.
-const LEAST_STRETCHES: usize = 30;
+const MIN_STRETCHES: usize = 30;
 /// An index that chance moves by so many standard errors (√(2/stretches)) counts as 1.
 const CHANCE: f64 = 3.0;
 /// The forecast also looks at so few stretches. Fewer would ask for several times the time that is
 /// needed: over simulated processes 8 is where nine forecasts of ten are enough.
-const LEAST_STRETCHES_TO_COME: usize = 8;
+const MIN_STRETCHES_TO_COME: usize = 8;
 /// Events that a forecast needs at least.
-const LEAST_EVENTS_TO_COME: usize = 20;
+const MIN_EVENTS_TO_COME: usize = 20;
 
 /// How far a series hangs together.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,7 +52,7 @@ pub fn measure(values_ns: &[u64], deadline_ns: Option<u64>) -> Dispersion {
     let mut found = deadline_ns.map_or(Dispersion::NONE, |deadline_ns| of_events(values_ns, deadline_ns));
     // A longer series has thresholds further down, where more of it hangs together.
     let to_come = (values_ns.len() / VALUES_PER_EVENT).min(EVENTS[EVENTS.len() - 1]);
-    if to_come < LEAST_EVENTS_TO_COME {
+    if to_come < MIN_EVENTS_TO_COME {
         return found;
     }
     let mut greatest = values_ns.to_vec();
@@ -77,7 +77,7 @@ fn of_events(values_ns: &[u64], threshold_ns: u64) -> Dispersion {
     // Events per stretch, for stretches that double.
     let mut counts: Vec<u32> = values_ns.iter().map(|&value| u32::from(value > threshold_ns)).collect();
     let mut found = Dispersion::NONE;
-    while counts.len() >= LEAST_STRETCHES_TO_COME {
+    while counts.len() >= MIN_STRETCHES_TO_COME {
         let stretches = counts.len() as f64;
         let mean = counts.iter().map(|&c| f64::from(c)).sum::<f64>() / stretches;
         if mean == 0.0 {
@@ -87,7 +87,7 @@ fn of_events(values_ns: &[u64], threshold_ns: u64) -> Dispersion {
         let index = squares / (stretches - 1.0) / mean;
         let error = (2.0 / stretches).sqrt();
         if index > 1.0 + CHANCE * error {
-            if counts.len() >= LEAST_STRETCHES {
+            if counts.len() >= MIN_STRETCHES {
                 found.index = found.index.max(index);
             }
             found.to_come = found.to_come.max(index * (1.0 + error));

@@ -16,7 +16,7 @@ use crate::random::generator;
 /// Draws of signs and of pairs.
 const DRAWS: usize = 2000;
 /// Up to so many pairs all signs are tried instead of drawn.
-const MOST_EXACT: usize = 12;
+const MAX_EXACT: usize = 12;
 /// Values below are taken as this: a logarithm needs a positive number, and no latency is shorter
 /// than a clock shows.
 const LEAST: f64 = 1e-3;
@@ -82,7 +82,7 @@ fn sign_test(differences: &[f64], rng: &mut crate::random::Pcg) -> f64 {
     // Sums that differ by rounding alone are equal.
     let slack = 1e-9 * differences.iter().map(|d| d.abs()).sum::<f64>();
     let reaches = |sum: f64| sum >= seen - slack;
-    if differences.len() <= MOST_EXACT {
+    if differences.len() <= MAX_EXACT {
         let all = 1_u64 << differences.len();
         return (0..all).filter(|&signs| reaches(sum(signs))).count() as f64 / all as f64;
     }

@@ -14,10 +14,10 @@ use rand::RngExt;
 use crate::random::generator;
 
 /// Differences that are made one by one; of more, only those around what is looked for.
-const MOST_MADE: usize = 1 << 14;
+const MAX_MADE: usize = 1 << 14;
 /// Cells of the table of the exact distribution, beyond which ranks are taken as normal: they are,
 /// to three digits, by far.
-const MOST_EXACT: usize = 30_000_000;
+const MAX_EXACT: usize = 30_000_000;
 /// Draws for a power.
 const DRAWS: usize = 400;
 /// Share of the draws in which an effect must be found: 19 of 20.
@@ -50,7 +50,7 @@ pub fn shift_within(before: &[f64], after: &[f64], rank: usize) -> Option<Shift>
         return None;
     }
     let count = before.len() * after.len();
-    if count > MOST_MADE {
+    if count > MAX_MADE {
         let sorted = Differences::new(before, after);
         return Some(of_differences(count, rank, |index| sorted.at(index)));
     }
@@ -113,7 +113,7 @@ impl Differences {
 
     /// The difference at a place in their order, from 0.
     fn at(&self, place: usize) -> f64 {
-        let few = (4 * (self.after.len() + self.before.len())).max(MOST_MADE / 4);
+        let few = (4 * (self.after.len() + self.before.len())).max(MAX_MADE / 4);
         let mut left: Vec<[usize; 2]> = vec![[0, self.before.len()]; self.after.len()];
         let mut rng = generator(place as u64);
         loop {
@@ -154,7 +154,7 @@ pub fn rank(before: usize, after: usize, tail: f64) -> Option<usize> {
     }
     let pairs = few * many;
     let reach = pairs / 2 + 1;
-    if (few + 1).saturating_mul(many).saturating_mul(reach) > MOST_EXACT {
+    if (few + 1).saturating_mul(many).saturating_mul(reach) > MAX_EXACT {
         let sigma = (pairs as f64 * (few + many + 1) as f64 / 12.0).sqrt();
         let normal = statrs::distribution::Normal::standard();
         let z = statrs::distribution::ContinuousCDF::inverse_cdf(&normal, tail);

@@ -29,15 +29,15 @@ pub(crate) const INDEX: &str = "index";
 const LIST: &str = "*";
 
 /// Largest seal: names and hashes of thousands of files.
-const MOST_SEAL_BYTES: u64 = 16 << 20;
+const MAX_SEAL_BYTES: u64 = 16 << 20;
 /// Largest description of a store.
-const MOST_ABOUT_BYTES: u64 = 1 << 20;
+const MAX_ABOUT_BYTES: u64 = 1 << 20;
 /// Largest file of an index: some million runs.
-const MOST_INDEX_BYTES: u64 = 1 << 30;
+const MAX_INDEX_BYTES: u64 = 1 << 30;
 
 /// Longest name of a file, and of a path below a run's directory, so that it fits below another.
-const MOST_NAME_BYTES: usize = 255;
-const MOST_PATH_BYTES: usize = 1024;
+const MAX_NAME_BYTES: usize = 255;
+const MAX_PATH_BYTES: usize = 1024;
 
 /// An object that is there already is used for another run without being sent again for so long.
 /// Half of the least age at which [`Store::prune`] takes away what no run names.
@@ -112,9 +112,9 @@ fn is_inside(name: &str) -> bool {
     let parts = || Path::new(name).components();
     let spelled: PathBuf = parts().collect();
     let fits = |part: Component<'_>| {
-        matches!(part, Component::Normal(_)) && part.as_os_str().len() <= MOST_NAME_BYTES
+        matches!(part, Component::Normal(_)) && part.as_os_str().len() <= MAX_NAME_BYTES
     };
-    let all_fit = !name.is_empty() && name.len() <= MOST_PATH_BYTES && parts().all(fits);
+    let all_fit = !name.is_empty() && name.len() <= MAX_PATH_BYTES && parts().all(fits);
     all_fit && spelled.as_os_str() == name && !name.contains('\0')
 }
 
@@ -145,7 +145,7 @@ impl Store {
         let store = Self { objects: Objects::open(place, create, patience)? };
         let name = store.name();
         let wrong = |why: &str| StoreError::Place { place: name.clone(), why: why.to_owned() };
-        match store.objects.get(ABOUT, MOST_ABOUT_BYTES)? {
+        match store.objects.get(ABOUT, MAX_ABOUT_BYTES)? {
             Some(text) => {
                 let about: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
                 match about["version"].as_u64() {
@@ -205,7 +205,7 @@ impl Store {
             }
         };
         let seal_path = run.path().join(HASHES_FILE);
-        let seal = takt_files::read_to_string(&seal_path, MOST_SEAL_BYTES).map_err(failed_at(&seal_path))?;
+        let seal = takt_files::read_to_string(&seal_path, MAX_SEAL_BYTES).map_err(failed_at(&seal_path))?;
         if sha256_of(seal.as_bytes()) != id {
             return Err(wrong("was changed while it was read".to_owned()));
         }
@@ -243,7 +243,7 @@ impl Store {
 
     /// Whether the seal of a run that is there is what its name says.
     fn is_seal(&self, run: &str) -> Result<bool, StoreError> {
-        match self.objects.get(&seal_name(run), MOST_SEAL_BYTES) {
+        match self.objects.get(&seal_name(run), MAX_SEAL_BYTES) {
             Ok(seal) => Ok(seal.is_some_and(|seal| sha256_of(&seal) == run)),
             Err(StoreError::Damaged { .. }) => Ok(false),
             Err(error) => Err(error),
@@ -282,7 +282,7 @@ impl Store {
             })?;
             file.sync_all().map_err(failed_at(&path))?;
         }
-        let seal = self.objects.get(&seal_name(run), MOST_SEAL_BYTES)?.filter(|seal| sha256_of(seal) == run);
+        let seal = self.objects.get(&seal_name(run), MAX_SEAL_BYTES)?.filter(|seal| sha256_of(seal) == run);
         let seal = seal.ok_or_else(|| self.gone(run))?;
         let path = to.join(HASHES_FILE);
         std::fs::write(&path, seal).map_err(failed_at(&path))?;
@@ -296,7 +296,7 @@ impl Store {
     /// Files of a run and their hashes; `None` where there is no such run.
     fn files(&self, run: &str) -> Result<Option<BTreeMap<String, String>>, StoreError> {
         let name = seal_name(run);
-        let Some(seal) = self.objects.get(&name, MOST_SEAL_BYTES)? else { return Ok(None) };
+        let Some(seal) = self.objects.get(&name, MAX_SEAL_BYTES)? else { return Ok(None) };
         let found = sha256_of(&seal);
         if found != run {
             return Err(self.damaged(&name, format!("what it holds has the hash {found}")));

@@ -18,8 +18,8 @@ use crate::format::{Field, Format};
 use crate::tracefs::Tracefs;
 
 /// Room for some ten thousand calls, and for a few where little memory may be locked.
-const MOST_BYTES: usize = 1 << 20;
-const LEAST_BYTES: usize = 16 << 10;
+const MAX_BYTES: usize = 1 << 20;
+const MIN_BYTES: usize = 16 << 10;
 
 /// Where the kernel reports the begin of every call.
 const TRACEPOINT: &str = "raw_syscalls:sys_enter";
@@ -93,7 +93,7 @@ impl Calls {
         };
         attr.__bindgen_anon_1.sample_period = 1;
         // The reader comes by the clock.
-        attr.__bindgen_anon_2.wakeup_watermark = MOST_BYTES as u32;
+        attr.__bindgen_anon_2.wakeup_watermark = MAX_BYTES as u32;
         attr.set_disabled(1);
         attr.set_use_clockid(1);
         attr.set_watermark(1);
@@ -110,12 +110,10 @@ impl Calls {
         if unsafe { perf::ioctls::SET_FILTER(event.as_raw_fd(), filter.as_ptr().cast_mut()) } < 0 {
             return Err(refused("ioctl(SET_FILTER)")(io::Error::last_os_error()));
         }
-        let mut bytes = MOST_BYTES;
+        let mut bytes = MAX_BYTES;
         let ring = loop {
             match PerfRing::map(event.as_fd(), bytes) {
-                Err(source) if source.raw_os_error() == Some(libc::EPERM) && bytes > LEAST_BYTES => {
-                    bytes /= 4
-                }
+                Err(source) if source.raw_os_error() == Some(libc::EPERM) && bytes > MIN_BYTES => bytes /= 4,
                 mapped => break mapped.map_err(|source| TraceError::Buffer { bytes, source })?,
             }
         };

@@ -128,10 +128,10 @@ struct Cpu {
 /// An expiry further from its event than this is of another clock.
 const SAME_CLOCK_NS: u64 = 60_000_000_000;
 /// Timers of one function that a thread may have, and each is a timer of its own.
-const MOST_LASTING: usize = 4;
+const MAX_LASTING: usize = 4;
 /// Timers that are remembered: those of threads that have ended stay, so all are forgotten now and
 /// then.
-const MOST_TIMERS: usize = 1 << 16;
+const MAX_TIMERS: usize = 1 << 16;
 
 /// Functions of timers that lie on top of each other on a CPU.
 const DEEPEST: usize = 4;
@@ -173,7 +173,7 @@ impl Follower {
         }
         match event.kind {
             Kind::TimerStart { timer, function, expires_ns, slack_ns } => {
-                if self.timers.len() >= MOST_TIMERS {
+                if self.timers.len() >= MAX_TIMERS {
                     self.timers.clear();
                 }
                 self.timers.insert(timer, (function, expires_ns.saturating_sub(slack_ns.into())));
@@ -342,10 +342,10 @@ impl Followed {
     /// What a timer of this thread is known by.
     fn timer_id(&mut self, timer: u64, function: u64) -> u64 {
         let known = self.timers.entry(function).or_default();
-        if known.len() <= MOST_LASTING && !known.contains(&timer) {
+        if known.len() <= MAX_LASTING && !known.contains(&timer) {
             known.push(timer);
         }
-        if known.len() > MOST_LASTING { function } else { timer }
+        if known.len() > MAX_LASTING { function } else { timer }
     }
 
     /// It asked to sleep until a time that had passed: the timer fires at once, and the thread goes

@@ -57,9 +57,9 @@ pub struct Loop {
 
 /// A loop that uses more of a CPU gets no real-time policy: it would starve whoever is to take the
 /// policy away again.
-const MOST_SHARE: f64 = 0.7;
+const MAX_SHARE: f64 = 0.7;
 /// CPUs that are tried for the loop at most: each takes blocks of its own.
-const MOST_CPUS: usize = 3;
+const MAX_CPUS: usize = 3;
 
 const CPUS: &str = "/sys/devices/system/cpu";
 
@@ -99,7 +99,7 @@ pub fn offers(
         candidates.retain(|&cpu| cpu != own);
         candidates.insert(0, own);
     }
-    candidates.truncate(MOST_CPUS);
+    candidates.truncate(MAX_CPUS);
     let mut offers = Offers { about, online, candidates, knobs: Vec::new(), missing: Vec::new() };
     offers.policy();
     offers.placement();
@@ -162,7 +162,7 @@ impl Offers<'_> {
             Policy::Fifo { priority } | Policy::RoundRobin { priority } => priority,
             Policy::Other { .. } => 0,
         };
-        if self.about.share > MOST_SHARE {
+        if self.about.share > MAX_SHARE {
             let why = format!(
                 "it uses {:.0} % of a CPU: with a real-time policy it would starve everybody else there",
                 100.0 * self.about.share

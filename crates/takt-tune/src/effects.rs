@@ -57,7 +57,7 @@ impl Pair {
 }
 
 /// Columns that are fitted together at most: each takes some pairs to report from the others.
-const MOST_TOGETHER: usize = 8;
+const MAX_TOGETHER: usize = 8;
 /// Pairs for each of them.
 const PAIRS_EACH: usize = 4;
 /// Rounds of fitting each column to what the others leave; they converge within a few, the columns
@@ -68,7 +68,7 @@ const STANDS_OUT: f64 = 2.5;
 /// The variance of all pairs counts as much as that of so many more of a column's own.
 const USUAL_WEIGHT: f64 = 3.0;
 /// A covariate that hardly varies says nothing.
-const LEAST_VARIATION: f64 = 1e-4;
+const MIN_VARIATION: f64 = 1e-4;
 
 /// Estimates of all columns: the greatest effects one after the other (each is the noise of all
 /// others until it is taken out), with stolen time and load beside them; the rest against what is
@@ -82,7 +82,7 @@ pub(crate) fn estimate(pairs: &[Pair], columns: usize) -> Vec<Effect> {
         let strongest = (0..columns)
             .filter(|column| !active.contains(column))
             .max_by(|a, b| effects[*a].t().abs().total_cmp(&effects[*b].t().abs()));
-        let may_grow = active.len() < MOST_TOGETHER.min(pairs.len() / PAIRS_EACH);
+        let may_grow = active.len() < MAX_TOGETHER.min(pairs.len() / PAIRS_EACH);
         match strongest.filter(|column| may_grow && effects[*column].t().abs() > STANDS_OUT) {
             Some(column) => active.push(column),
             None => return effects,
@@ -126,7 +126,7 @@ fn fit(pairs: &[Pair], of_column: &[Vec<(usize, f64)>], active: &[usize]) -> (Ve
     for _ in 0..ROUNDS {
         for (which, slope) in slopes.iter_mut().enumerate() {
             let variation: f64 = pairs.iter().map(|pair| pair.covariates[which].powi(2)).sum();
-            if variation < LEAST_VARIATION * pairs.len() as f64 {
+            if variation < MIN_VARIATION * pairs.len() as f64 {
                 continue;
             }
             let product: f64 =
@@ -175,7 +175,7 @@ pub(crate) fn without_covariates(cycles: &[Vec<Block>]) -> Vec<Vec<f64>> {
         let covariate: Vec<Vec<f64>> = cycles.iter().map(|cycle| cycle.iter().map(pick).collect()).collect();
         let (centred, of_logs) = (centre(&covariate), centre(&logs));
         let variation: f64 = centred.iter().flatten().map(|x| x * x).sum();
-        if !enough || variation < LEAST_VARIATION * (cycles.len() * arms) as f64 {
+        if !enough || variation < MIN_VARIATION * (cycles.len() * arms) as f64 {
             continue;
         }
         let product: f64 = centred.iter().flatten().zip(of_logs.iter().flatten()).map(|(x, y)| x * y).sum();

@@ -65,16 +65,16 @@ pub struct LiveOptions {
 /// The loop is looked for so long at most.
 const LOOK: Duration = Duration::from_secs(15);
 /// And at least so long, so that the fastest of several is not the first that woke up.
-const LEAST_LOOK: Duration = Duration::from_millis(1500);
+const MIN_LOOK: Duration = Duration::from_millis(1500);
 /// Of a short search no more than this part.
 const LOOK_PART: f64 = 0.2;
 /// Cycles of a block, and of one in a search that has little time.
 const CYCLES: [f64; 2] = [200.0, 10.0];
 /// A block is not shorter where there is time: what comes ten times a second has a part in each. In
 /// a search with little time it must come more often to be seen.
-const LEAST_BLOCK: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(60)];
+const MIN_BLOCK: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(60)];
 /// Nor longer: drift is to be slow against it.
-const MOST_BLOCK: Duration = Duration::from_secs(5);
+const MAX_BLOCK: Duration = Duration::from_secs(5);
 /// Blocks that a search is to have: to this end they are made shorter.
 const BLOCKS: f64 = 400.0;
 /// Taking everything back, and the answer, are to be within the time as well.
@@ -195,7 +195,7 @@ impl<'a> Live<'a> {
             feed.take(&mut watcher, &mut |_, _| {})?;
             let report = watcher.report();
             let over = began.elapsed() > look;
-            if began.elapsed() > LEAST_LOOK.min(look) || over {
+            if began.elapsed() > MIN_LOOK.min(look) || over {
                 match choose(&report, &options.aim) {
                     Ok(thread) => break thread.clone(),
                     Err(reason) if over => return Err(TuneError::NoLoop { target: shown, reason }),
@@ -216,7 +216,7 @@ impl<'a> Live<'a> {
             .collect();
         let about = about(&thread)?;
         let period = about.period_ns.map_or(Duration::from_millis(10), |ns| Duration::from_nanos(ns as u64));
-        let settle = SETTLE.max(period.mul_f64(SETTLE_PERIODS)).min(MOST_BLOCK);
+        let settle = SETTLE.max(period.mul_f64(SETTLE_PERIODS)).min(MAX_BLOCK);
         let block = options.block.unwrap_or_else(|| block(period, settle, options.budget));
         // The watchdog first: from its first byte on somebody looks after the file.
         let watchdogs = watchdogs(options.watchdog).map_err(TuneError::Watchdog)?;
@@ -441,7 +441,7 @@ impl Bench for Live<'_> {
 
 /// The length of a block: shorter than it might be where the time would not do for enough of them.
 fn block(period: Duration, settle: Duration, budget: Duration) -> Duration {
-    let [usual, short] = [0, 1].map(|at| period.mul_f64(CYCLES[at]).clamp(LEAST_BLOCK[at], MOST_BLOCK));
+    let [usual, short] = [0, 1].map(|at| period.mul_f64(CYCLES[at]).clamp(MIN_BLOCK[at], MAX_BLOCK));
     let fits = budget.div_f64(BLOCKS).saturating_sub(settle);
     fits.clamp(short, usual.max(short))
 }

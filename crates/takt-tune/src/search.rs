@@ -111,7 +111,7 @@ pub struct Found {
 }
 
 /// Stages of halving at most: from sixteen settings to two.
-const MOST_STAGES: usize = 4;
+const MAX_STAGES: usize = 4;
 /// A finalist's gain, in standard errors: one of five without effect comes so far, and one of fifty
 /// with two standard errors does not.
 const FINALIST: f64 = 0.85;
@@ -121,7 +121,7 @@ const PLACEBO_STANDS_OUT: f64 = 4.0;
 /// Pairs between two looks at a stage.
 const STEP: usize = 8;
 /// A stage may be clear after so many.
-const LEAST_PAIRS: usize = 16;
+const MIN_PAIRS: usize = 16;
 /// An effect so far out, in standard errors, is clear: what is not within reach of it falls out.
 const CLEAR: f64 = 6.0;
 /// Beside a clear effect so much is worth another look.
@@ -260,7 +260,7 @@ impl<B: Bench> Search<'_, B> {
         let (mut pairs, mut logs) = (Vec::new(), Vec::new());
         let mut effects = vec![Effect::default(); self.columns];
         let at_most = (SCREENING * self.left() as f64) as usize / 2;
-        for stage in 0..MOST_STAGES {
+        for stage in 0..MAX_STAGES {
             let contenders = self.contenders(&live);
             if contenders.is_empty() {
                 break;
@@ -270,7 +270,7 @@ impl<B: Bench> Search<'_, B> {
                 0 => format!("screening {ways} ways of {} settings", contenders.len()),
                 _ => format!("halving: {ways} ways of {} settings are left", contenders.len()),
             });
-            let stages = self.stages(contenders.len()).min(MOST_STAGES - stage);
+            let stages = self.stages(contenders.len()).min(MAX_STAGES - stage);
             let fit = at_most.saturating_sub(pairs.len()) / stages;
             let most = self.settings.pairs.min(fit.max(STEP));
             let clear = self.measure_stage(&live, most, &mut pairs, &mut logs)?;
@@ -335,7 +335,7 @@ impl<B: Bench> Search<'_, B> {
             let count = step.min(most - done);
             self.measure_pairs(live, count, (&mut *pairs, &mut *logs))?;
             done += count;
-            if pairs.len() >= LEAST_PAIRS && self.is_clear(&effects::estimate(pairs, self.columns)) {
+            if pairs.len() >= MIN_PAIRS && self.is_clear(&effects::estimate(pairs, self.columns)) {
                 return Ok(true);
             }
         }

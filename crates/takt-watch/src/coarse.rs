@@ -74,7 +74,7 @@ impl Coarse {
             .map(|(&tid, (thread, first, last))| of(tid, thread, first, last))
             .collect();
         threads.sort_by(|a, b| b.rate_hz.total_cmp(&a.rate_hz));
-        threads.truncate(crate::watcher::MOST_THREADS);
+        threads.truncate(crate::watcher::MAX_THREADS);
         let known = self.threads.iter().map(|(&tid, read)| (tid, read.0.clone())).collect();
         let mut names = crate::naming::names(&known, &|_| crate::naming::Rank::Other);
         for thread in &mut threads {

@@ -10,16 +10,16 @@ use takt_trace::follow::{Activation, Source};
 use crate::period::{self, Done, Group, Period};
 
 /// Times that are kept of each kind of wake-up: as many as the period is determined from.
-const MOST_TIMES: usize = period::MOST;
+const MAX_TIMES: usize = period::MOST;
 /// Kinds of wake-ups of one thread that are distinguished; a thread that makes a new timer for each
 /// wait has ever new ones.
-const MOST_SOURCES: usize = 64;
+const MAX_SOURCES: usize = 64;
 
 /// A kind of wake-up must be one of so many to begin the cycles.
-const LEAST_PART: u64 = 20;
+const MIN_PART: u64 = 20;
 
 /// A reported period is not that of a thread whose wake-ups lie further apart than so many of it.
-const MOST_APART: f64 = 2.0;
+const MAX_APART: f64 = 2.0;
 /// Newest wake-ups that this is determined from.
 const NEWEST: usize = 64;
 
@@ -41,7 +41,7 @@ const POLLS_NS: f64 = 1e6;
 const POLLS_PER_CYCLE: f64 = 1.8;
 
 /// More cycles in a period, on average, are no cycles of it.
-const MOST_PER_PERIOD: f64 = 1.5;
+const MAX_PER_PERIOD: f64 = 1.5;
 
 /// What begins the cycles of a thread.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -68,7 +68,7 @@ impl Series {
     fn extend(&mut self, activations: &[Activation]) {
         self.times.extend(activations.iter().map(|one| one.planned_ns));
         self.done.extend(activations.iter().map(|one| Done { end_ns: one.end_ns, cpu_ns: one.cpu_ns }));
-        self.forget(MOST_TIMES);
+        self.forget(MAX_TIMES);
         self.count += activations.len() as u64;
     }
 
@@ -92,7 +92,7 @@ impl Series {
             newest.clone().zip(newest.skip(1)).map(|(later, before)| later.saturating_sub(*before)).collect();
         distances.sort_unstable();
         let middle = distances.get(distances.len() / 2);
-        middle.is_none_or(|&distance_ns| distance_ns as f64 <= MOST_APART * period_ns)
+        middle.is_none_or(|&distance_ns| distance_ns as f64 <= MAX_APART * period_ns)
     }
 
     /// Distances of the newest times from their median, in the median.
@@ -112,7 +112,7 @@ impl Series {
     fn period(&mut self) -> Option<Period> {
         if self.count >= self.try_at.max(period::FEWEST as u64) {
             self.period = period::find_by_work(self.times.make_contiguous(), self.done.make_contiguous());
-            self.try_at = self.count + self.count.clamp(period::FEWEST as u64, 8 * MOST_TIMES as u64);
+            self.try_at = self.count + self.count.clamp(period::FEWEST as u64, 8 * MAX_TIMES as u64);
         }
         self.period
     }
@@ -206,7 +206,7 @@ impl Cycles {
         for part in activations.chunk_by(|a, b| a.source == b.source) {
             let one = &part[0];
             self.sources.entry(one.source).or_default().extend(part);
-            if self.sources.len() > MOST_SOURCES {
+            if self.sources.len() > MAX_SOURCES {
                 let others = self.sources.iter().filter(|entry| *entry.0 != one.source);
                 let rarest = others.min_by_key(|entry| entry.1.count).map(|entry| *entry.0);
                 rarest.map(|rarest| self.sources.remove(&rarest));
@@ -240,7 +240,7 @@ impl Cycles {
         let per_period = self.span_ns.map_or(0.0, |(from_ns, to_ns)| {
             ns * self.next.saturating_sub(1) as f64 / to_ns.saturating_sub(from_ns).max(1) as f64
         });
-        (self.is_reported || !by_turns || per_period <= MOST_PER_PERIOD).then_some(ns)
+        (self.is_reported || !by_turns || per_period <= MAX_PER_PERIOD).then_some(ns)
     }
 
     /// Distances of the newest releases; None where nothing is known to begin the cycles with a
@@ -301,7 +301,7 @@ impl Cycles {
         if of(series, 2).iter().any(|&distance| is_near(distance, ns)) {
             return;
         }
-        let distances = of(series, MOST_TIMES);
+        let distances = of(series, MAX_TIMES);
         let newest = &distances[distances.len().saturating_sub(CHANGED)..];
         let Some(now_ns) = period::steady(newest) else { return };
         let agreeing = distances.iter().rev().take_while(|&&distance| is_near(distance, now_ns)).count();
@@ -332,7 +332,7 @@ impl Cycles {
     /// reported one; else all of them together.
     fn find_rhythm(&mut self, given: Option<f64>) {
         // What wakes it seldom begins no cycle of it, and each search costs.
-        let least = self.all.count / LEAST_PART;
+        let least = self.all.count / MIN_PART;
         let mut periodic: Vec<(Source, Period, u64)> = self
             .sources
             .iter_mut()
@@ -469,7 +469,7 @@ impl Cycles {
             if missed > 0 {
                 push(&mut self.newest_missed, (planned_ns, missed), 2 * CHANGED);
             }
-            push(&mut self.jitter_ns, off_ns, MOST_TIMES);
+            push(&mut self.jitter_ns, off_ns, MAX_TIMES);
         }
         self.last_planned_ns = Some(planned_ns);
         let first_ns = self.span_ns.map_or(planned_ns, |span| span.0);

@@ -9,8 +9,8 @@ use std::path::Path;
 use takt_trace::probe::Place;
 
 /// Tables of an interpreter with all its symbols are some megabytes.
-const MOST_BYTES: u64 = 64 << 20;
-const MOST_SECTIONS: u16 = 4096;
+const MAX_BYTES: u64 = 64 << 20;
+const MAX_SECTIONS: u16 = 4096;
 
 /// What is known of an interpreter's file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -73,7 +73,7 @@ fn of_file<T>(path: &Path, read: impl FnOnce(&mut Part<'_>) -> Option<T>) -> Opt
     let file = takt_files::open(path).ok()?;
     let length = file.metadata().ok()?.len();
     read(&mut |offset, size| {
-        if size > MOST_BYTES || offset.checked_add(size)? > length {
+        if size > MAX_BYTES || offset.checked_add(size)? > length {
             return None;
         }
         let mut bytes = vec![0; usize::try_from(size).ok()?];
@@ -90,7 +90,7 @@ fn sections(header: &[u8], part: &mut Part<'_>) -> Option<(Vec<Section>, Vec<u8>
     }
     let at = u64_at(header, 40)?;
     let (count, names) = (u16_at(header, 60)?, u16_at(header, 62)?);
-    if count > MOST_SECTIONS {
+    if count > MAX_SECTIONS {
         return None;
     }
     let table = part(at, u64::from(count) * 64)?;

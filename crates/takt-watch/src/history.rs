@@ -12,7 +12,7 @@ use takt_trace::{Cause, Event, Kind, Trace};
 use crate::target::Thread;
 
 /// Events that are kept at most: some 50 MB.
-const MOST_EVENTS: usize = 1 << 20;
+const MAX_EVENTS: usize = 1 << 20;
 /// Time that is kept at least, and periods of the slowest loop: a cycle is judged from the end of
 /// the one before it on.
 const KEPT_NS: u64 = 4_000_000_000;
@@ -20,14 +20,14 @@ const KEPT_PERIODS: f64 = 3.0;
 /// Kept around a window for a picture, before and after.
 const MARGIN_NS: u64 = 5_000_000;
 /// Windows that are kept for a picture, and events of one.
-const MOST_WINDOWS: usize = 20;
-const MOST_WINDOW_EVENTS: usize = 200_000;
+const MAX_WINDOWS: usize = 20;
+const MAX_WINDOW_EVENTS: usize = 200_000;
 /// Names of threads that are remembered.
-const MOST_NAMES: usize = 1 << 16;
+const MAX_NAMES: usize = 1 << 16;
 /// Readings of counters that are kept where windows alone are read: minutes.
-const MOST_READINGS: usize = 4096;
+const MAX_READINGS: usize = 4096;
 /// Stacks that are remembered before those of forgotten events are.
-const MOST_STACKS: usize = 4096;
+const MAX_STACKS: usize = 4096;
 /// An expiry further from its event than this is of another clock than CLOCK_MONOTONIC.
 const SAME_CLOCK_NS: u64 = 60_000_000_000;
 
@@ -71,7 +71,7 @@ impl History {
         let from_ns = end_ns.saturating_sub(kept_ns);
         let mut forgotten = trace.events.partition_point(|event| event.time_ns < from_ns);
         forgotten = forgotten
-            .max((trace.events.len() + events.len()).saturating_sub(MOST_EVENTS).min(trace.events.len()));
+            .max((trace.events.len() + events.len()).saturating_sub(MAX_EVENTS).min(trace.events.len()));
         trace.events.drain(..forgotten);
         trace.events.append(&mut events);
         let from_ns = trace.events.first().map_or(0, |event| event.time_ns);
@@ -79,7 +79,7 @@ impl History {
         let to_ns = part.spans.last().map_or(end_ns, |span| span.to_ns).max(end_ns);
         trace.spans = vec![Span { from_ns, to_ns }];
         // Those of events that are still kept may be forgotten where the part comes from.
-        if trace.threads.len() > MOST_NAMES {
+        if trace.threads.len() > MAX_NAMES {
             trace.threads.clear();
         }
         trace.threads.extend(part.threads);
@@ -101,7 +101,7 @@ impl History {
         trace.steal.sort_by_key(|reading| (reading.time_ns, reading.cpu));
         trace.steal.dedup();
         trace.wake_stacks.retain(|one| one.time_ns >= from_ns);
-        if trace.stacks.len() > MOST_STACKS {
+        if trace.stacks.len() > MAX_STACKS {
             let (stacks, samples) = used(&trace.stacks, trace.wake_stacks.iter());
             (trace.stacks, trace.wake_stacks) = (stacks, samples);
         }
@@ -154,7 +154,7 @@ impl History {
                 named.name.clone_from(&thread.name);
             }
         }
-        if trace.threads.len() > MOST_NAMES {
+        if trace.threads.len() > MAX_NAMES {
             trace.threads.clear();
         }
         let named = std::mem::take(&mut part.threads).into_iter().filter(|one| !one.1.name.is_empty());
@@ -165,16 +165,16 @@ impl History {
         trace.steal.append(&mut part.steal);
         trace.steal.sort_by_key(|reading| (reading.time_ns, reading.cpu));
         trace.steal.dedup();
-        let beyond = trace.steal.len().saturating_sub(MOST_READINGS);
+        let beyond = trace.steal.len().saturating_sub(MAX_READINGS);
         trace.steal.drain(..beyond);
         let (firmware, new) = (&mut trace.firmware, std::mem::take(&mut part.firmware));
         firmware.readings.extend(new.readings);
         firmware.readings.dedup();
-        let beyond = firmware.readings.len().saturating_sub(MOST_READINGS);
+        let beyond = firmware.readings.len().saturating_sub(MAX_READINGS);
         firmware.readings.drain(..beyond);
         for (kept, new) in [(&mut firmware.gaps, new.gaps), (&mut firmware.watched, new.watched)] {
             kept.extend(new);
-            let beyond = kept.len().saturating_sub(MOST_READINGS);
+            let beyond = kept.len().saturating_sub(MAX_READINGS);
             kept.drain(..beyond);
         }
     }
@@ -222,7 +222,7 @@ impl History {
     /// Keeps the window of a late cycle, if it is among the worst.
     fn keep(&mut self, tid: i32, late: &Late) {
         let mut window = Window { tid, late: late.clone(), events: Vec::new() };
-        if self.windows.len() >= MOST_WINDOWS {
+        if self.windows.len() >= MAX_WINDOWS {
             let least = self.windows.iter().enumerate().min_by(|a, b| a.1.weight().total_cmp(&b.1.weight()));
             match least {
                 Some((index, least)) if least.weight() < window.weight() => {
@@ -234,7 +234,7 @@ impl History {
         let (from_ns, to_ns) =
             (late.planned_ns.saturating_sub(MARGIN_NS), late.end_ns.saturating_add(MARGIN_NS));
         let events = self.trace.between(from_ns, to_ns);
-        window.events = events[..events.len().min(MOST_WINDOW_EVENTS)].to_vec();
+        window.events = events[..events.len().min(MAX_WINDOW_EVENTS)].to_vec();
         self.windows.push(window);
     }
 

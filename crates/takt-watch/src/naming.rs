@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::target::{Target, Thread};
 
 /// Longest part of a name: those of the kernel have 15 bytes.
-const MOST_LETTERS: usize = 40;
+const MAX_LETTERS: usize = 40;
 /// Letters of a command that are kept: it may hold a whole program.
-const MOST_OF_COMMAND: usize = 120;
+const MAX_OF_COMMAND: usize = 120;
 
 /// What a thread is to a watch, the most important first: others that have its name, and come and
 /// go, must not change the number of a loop.
@@ -72,7 +72,7 @@ fn plain(name: &str) -> String {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | '-' | '+' => one,
         _ => '_',
     };
-    let name: String = name.chars().take(MOST_LETTERS).map(letter).collect();
+    let name: String = name.chars().take(MAX_LETTERS).map(letter).collect();
     if name.is_empty() { "unnamed".to_owned() } else { name }
 }
 
@@ -85,7 +85,7 @@ pub fn label(target: &Target, command: &str) -> String {
         }
         Target::Tree(_) => {
             let words: Vec<&str> = command.split_whitespace().collect();
-            let line: String = words.join(" ").chars().take(MOST_OF_COMMAND).collect();
+            let line: String = words.join(" ").chars().take(MAX_OF_COMMAND).collect();
             format!("command {line}")
         }
         other => other.to_string(),

@@ -28,21 +28,21 @@ const BLOCK: f64 = 16.0;
 const STEPS_PER_E: f64 = 192.0;
 /// Least squared coherence of many times. Releases spread evenly over 60 % of the period (30 % to
 /// either side) have 0.26.
-const LEAST_COHERENCE: f64 = 0.15;
+const MIN_COHERENCE: f64 = 0.15;
 /// More is asked of few times: n times of one block, spread at random, reach x / n with a
 /// probability of exp(-x).
 const COHERENCE_OF_FEW: f64 = 8.0;
 /// Least share of the places of the grid at which there was a release.
-const LEAST_FILLED: f64 = 0.5;
+const MIN_FILLED: f64 = 0.5;
 /// Most releases of a group that repeats.
-pub const MOST_GROUP: usize = 8;
+pub const MAX_GROUP: usize = 8;
 /// Of a group: distances are others when they differ by so much of the mean, and by so many times
 /// what those of one place differ; one comes again when it differs by no more than that.
 const OTHER: f64 = 0.15;
 const OTHER_THAN_ITSELF: f64 = 4.0;
 const AGAIN: f64 = 0.15;
 /// Least share of the distances of which that must hold.
-const LEAST_OF_GROUP: f64 = 0.8;
+const MIN_OF_GROUP: f64 = 0.8;
 
 /// A period that was found.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -64,7 +64,7 @@ pub struct Group {
     /// Releases of one group.
     pub count: usize,
     /// Their distances, nanoseconds: the first `count`, from the one that ends the longest pause.
-    distances_ns: [f64; MOST_GROUP],
+    distances_ns: [f64; MAX_GROUP],
     /// The group is one cycle, in which the thread sleeps several times: what it does between
     /// differs. The period is then the group's.
     pub is_one_cycle: bool,
@@ -73,7 +73,7 @@ pub struct Group {
 impl Group {
     /// Distances of its releases, nanoseconds; the longest is the last.
     pub fn distances_ns(&self) -> &[f64] {
-        &self.distances_ns[..self.count.min(MOST_GROUP)]
+        &self.distances_ns[..self.count.min(MAX_GROUP)]
     }
 
     /// The longest of them, nanoseconds.
@@ -118,12 +118,12 @@ pub fn find(times: &[u64]) -> Option<Period> {
     if let Some(period) = in_groups(times) {
         return Some(period);
     }
-    let least = LEAST_COHERENCE + COHERENCE_OF_FEW / at.len() as f64;
+    let least = MIN_COHERENCE + COHERENCE_OF_FEW / at.len() as f64;
     let found: Vec<(f64, Score)> = candidates(&at, &distances)
         .into_iter()
         .filter(|&ns| in_range(ns))
         .map(|ns| (ns, score(&at, ns)))
-        .filter(|(_, score)| score.coherence >= least && score.filled >= LEAST_FILLED)
+        .filter(|(_, score)| score.coherence >= least && score.filled >= MIN_FILLED)
         .collect();
     let best = found.iter().map(|one| one.1.coherence).fold(0.0, f64::max);
     // A divisor of the period is as coherent as the period itself: the longest counts.
@@ -186,7 +186,7 @@ fn is_at_work(times: &[u64], done: &[Done], group: &Group) -> bool {
 
 /// Whether the wake-ups of a group do clearly different work, by their place in it.
 fn differs(times: &[u64], done: &[Done], group: &Group) -> bool {
-    const LEAST_NS: u64 = 20_000;
+    const MIN_NS: u64 = 20_000;
     let long = (group.longest_ns() + group.ns() / group.count as f64) / 2.0;
     let mut work: Vec<Vec<u64>> = vec![Vec::new(); group.count];
     let mut place = None;
@@ -209,7 +209,7 @@ fn differs(times: &[u64], done: &[Done], group: &Group) -> bool {
         })
         .collect();
     let (least, most) = (medians.iter().min(), medians.iter().max());
-    least.zip(most).is_some_and(|(&least, &most)| most > 2 * least && most - least > LEAST_NS)
+    least.zip(most).is_some_and(|(&least, &most)| most > 2 * least && most - least > MIN_NS)
 }
 
 /// The period of releases in groups that repeat: the mean distance, where distances differ from it
@@ -217,8 +217,8 @@ fn differs(times: &[u64], done: &[Done], group: &Group) -> bool {
 fn in_groups(times: &[u64]) -> Option<Period> {
     let times = &times[times.len().saturating_sub(MOST)..];
     let distances: Vec<f64> = times.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64).collect();
-    let share = |of: usize, all: usize| all > 0 && of as f64 >= LEAST_OF_GROUP * all as f64;
-    (2..=MOST_GROUP).filter(|count| distances.len() + 1 >= FEWEST.max(4 * count)).find_map(|count| {
+    let share = |of: usize, all: usize| all > 0 && of as f64 >= MIN_OF_GROUP * all as f64;
+    (2..=MAX_GROUP).filter(|count| distances.len() + 1 >= FEWEST.max(4 * count)).find_map(|count| {
         let mut sums: Vec<f64> = distances.windows(count).map(|some| some.iter().sum()).collect();
         let mean = median(&mut sums)? / count as f64;
         let again = distances.iter().zip(&distances[count..]);
@@ -235,7 +235,7 @@ fn in_groups(times: &[u64]) -> Option<Period> {
                 places.iter_mut().zip(some).for_each(|(place, &distance)| place.push(distance));
             }
         }
-        let mut group = Group { count, distances_ns: [0.0; MOST_GROUP], is_one_cycle: false };
+        let mut group = Group { count, distances_ns: [0.0; MAX_GROUP], is_one_cycle: false };
         for (distance_ns, place) in group.distances_ns.iter_mut().zip(&mut places) {
             *distance_ns = median(place)?;
             // Of two timers whose periods are nearly multiples neighbours agree, and the whole does
@@ -266,7 +266,7 @@ fn spread(places: &[Vec<f64>], medians: &[f64]) -> Option<f64> {
     for (place, median) in places.iter().zip(medians) {
         off.extend(place.iter().map(|distance| (distance - median).abs()));
     }
-    let at = (LEAST_OF_GROUP * off.len().checked_sub(1)? as f64) as usize;
+    let at = (MIN_OF_GROUP * off.len().checked_sub(1)? as f64) as usize;
     Some(*off.select_nth_unstable_by(at, f64::total_cmp).1)
 }
 
@@ -288,7 +288,7 @@ pub(crate) fn steady(distances: &[f64]) -> Option<f64> {
             counted += 1;
         }
     }
-    let most = counted * 10 >= distances.len() * 9 && counted as f64 >= LEAST_FILLED * cycles;
+    let most = counted * 10 >= distances.len() * 9 && counted as f64 >= MIN_FILLED * cycles;
     most.then_some(whole / cycles)
 }
 

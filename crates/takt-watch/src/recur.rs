@@ -15,7 +15,7 @@ const OFF: f64 = 0.03;
 /// Fewest times of a period. Two give any period, and by chance the third is often near it.
 const FEWEST: usize = 5;
 /// Least share of the places at which there was one.
-const LEAST_FILLED: f64 = 0.75;
+const MIN_FILLED: f64 = 0.75;
 /// By chance that many agree once in a hundred searches.
 const CHANCE: f64 = 0.01;
 /// Late cycles that lie closer, in periods of the loop, are one disturbance.
@@ -23,7 +23,7 @@ const APART: f64 = 3.0;
 /// Periods that differ by less are one.
 const SAME: f64 = 0.05;
 /// Most that are reported of one thread.
-const MOST_REPORTED: usize = 3;
+const MAX_REPORTED: usize = 3;
 
 /// Late cycles that come again with a period.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -80,7 +80,7 @@ pub(crate) fn find(late: &[u64], judged: &[Judged], period_ns: f64) -> Vec<Recur
     let mut kept: Vec<Recurrence> = Vec::new();
     for (_, one) in found {
         let is_new = |kept: &Recurrence| (one.every_us / kept.every_us - 1.0).abs() > SAME;
-        if kept.len() < MOST_REPORTED && kept.iter().all(is_new) {
+        if kept.len() < MAX_REPORTED && kept.iter().all(is_new) {
             kept.push(one);
         }
     }
@@ -122,7 +122,7 @@ fn period(times: &[u64], loop_ns: f64) -> Option<(f64, Vec<u64>)> {
         let places = ((end.saturating_sub(begin)) as f64 / ns).round() + 1.0;
         // A part of the time is no period of the whole: all before and after counts.
         let all = (span_ns / ns).floor() + 1.0;
-        if hits.len() < FEWEST || (hits.len() as f64) < LEAST_FILLED * places.max(0.9 * all) {
+        if hits.len() < FEWEST || (hits.len() as f64) < MIN_FILLED * places.max(0.9 * all) {
             continue;
         }
         // Each time beyond the two that made the period is one at a place where chance would have

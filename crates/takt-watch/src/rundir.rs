@@ -26,13 +26,13 @@ pub const TRACE_FILE: &str = "trace.json";
 
 /// Rows that are written of one thread: 10 hours of 1 kHz take some 1.5 GB. What is beyond is in
 /// the report's figures alone.
-const MOST_ROWS: u64 = 36_000_000;
+const MAX_ROWS: u64 = 36_000_000;
 /// Threads whose cycles are written.
-const MOST_THREADS: usize = 64;
+const MAX_THREADS: usize = 64;
 /// Fewest cycles of a thread without a period that are a measure.
 pub(crate) const FEWEST_CYCLES: u64 = 100;
 /// Threads that are named together.
-const MOST_NAMES: usize = 3;
+const MAX_NAMES: usize = 3;
 
 /// Rows are handed to the kernel so often.
 const FLUSHED: Duration = Duration::from_secs(1);
@@ -125,7 +125,7 @@ impl Recording {
         if !self.rows {
             return Ok(());
         }
-        let space = self.files.len() < MOST_THREADS;
+        let space = self.files.len() < MAX_THREADS;
         let file = match self.files.entry(tid) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(entry) if space => {
@@ -134,7 +134,7 @@ impl Recording {
             std::collections::btree_map::Entry::Vacant(_) => return Ok(()),
         };
         for job in jobs {
-            if file.rows() >= MOST_ROWS {
+            if file.rows() >= MAX_ROWS {
                 break;
             }
             let &JobRecord { index, planned_ns, wake_ns, end_ns, .. } = job;
@@ -265,7 +265,7 @@ fn measures(thread: &LoopReport, file: &str, judged: bool) -> [Measure; 2] {
 }
 
 /// Late cycles that are shown one by one.
-const MOST_WINDOWS: usize = 20;
+const MAX_WINDOWS: usize = 20;
 
 /// What `takt trace` would say of all loops that were late together, as far as it is known. Causes
 /// are in the order in which the watch itself shows them: by the lateness that they took.
@@ -280,7 +280,7 @@ fn analysis(report: &Report) -> Value {
         [] => "no loop".to_owned(),
         [one] => one.name.clone(),
         several => {
-            let names: Vec<&str> = several.iter().take(MOST_NAMES).map(|one| one.name.as_str()).collect();
+            let names: Vec<&str> = several.iter().take(MAX_NAMES).map(|one| one.name.as_str()).collect();
             let more = several.len() - names.len();
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             names.join(", ") + &more
@@ -296,7 +296,7 @@ fn analysis(report: &Report) -> Value {
         (pair[0].late_beyond_us, pair[0].deadline_us) == (pair[1].late_beyond_us, pair[1].deadline_us)
     });
     let mut windows: Vec<Late> = loops.iter().flat_map(|thread| thread.windows.iter().cloned()).collect();
-    keep_worst(&mut windows, MOST_WINDOWS);
+    keep_worst(&mut windows, MAX_WINDOWS);
     let mut analysis = serde_json::json!({
         "task": task,
         "tid": loops.first().map(|thread| thread.tid),

@@ -15,9 +15,9 @@ const MOST: usize = 16;
 /// With more watched threads each is looked at more seldom.
 const MANY: usize = 256;
 /// A thread without a period is worth a look where it takes so much of a CPU.
-const LEAST_SHARE: f64 = 0.1;
+const MIN_SHARE: f64 = 0.1;
 /// Who calls more often a second has no cycles that anybody could follow this way.
-const MOST_CALLS_PER_S: f64 = 20_000.0;
+const MAX_CALLS_PER_S: f64 = 20_000.0;
 /// Whoever has handed out nothing for so long, or too much, is left alone for so long.
 const PATIENCE_NS: u64 = 5_000_000_000;
 const LEFT_ALONE_NS: u64 = 30_000_000_000;
@@ -94,7 +94,7 @@ impl Spinning {
                 continue;
             }
             let share = ran_ns.saturating_sub(looked.ran_ns) as f64 / passed_ns as f64;
-            looked.in_a_row = if share >= LEAST_SHARE { looked.in_a_row + 1 } else { 0 };
+            looked.in_a_row = if share >= MIN_SHARE { looked.in_a_row + 1 } else { 0 };
             (looked.at_ns, looked.ran_ns) = (now_ns, ran_ns);
             if looked.in_a_row == 0 || self.open.contains_key(&tid) || self.open.len() >= MOST {
                 continue;
@@ -124,7 +124,7 @@ impl Spinning {
             let per_s = open.count as f64 * 1e9 / open_ns.max(1) as f64;
             let keeps = match has_period(tid) {
                 Some(of_calls) => of_calls,
-                None => open_ns < PATIENCE_NS || (open.count > 0 && per_s <= MOST_CALLS_PER_S),
+                None => open_ns < PATIENCE_NS || (open.count > 0 && per_s <= MAX_CALLS_PER_S),
             };
             if !keeps {
                 left_alone.insert(tid, now_ns + LEFT_ALONE_NS);

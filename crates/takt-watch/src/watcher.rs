@@ -25,7 +25,7 @@ use crate::target::{Target, Watched};
 
 mod reported;
 
-pub(crate) use reported::MOST_THREADS;
+pub(crate) use reported::MAX_THREADS;
 
 /// What counts as late, and what the user knows.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -102,9 +102,9 @@ impl Settings {
 
     /// What a wake-up may take.
     pub fn late_ns(&self, period_ns: Option<f64>) -> u64 {
-        const LEAST_NS: f64 = 100_000.0;
-        const MOST_NS: f64 = 1_000_000.0;
-        let usual = period_ns.map_or(MOST_NS, |period_ns| (period_ns / 10.0).clamp(LEAST_NS, MOST_NS));
+        const MIN_NS: f64 = 100_000.0;
+        const MAX_NS: f64 = 1_000_000.0;
+        let usual = period_ns.map_or(MAX_NS, |period_ns| (period_ns / 10.0).clamp(MIN_NS, MAX_NS));
         self.late_ns.unwrap_or(usual as u64)
     }
 
@@ -119,14 +119,14 @@ const LINK_NS: u64 = 10_000_000;
 /// A late cycle is judged when so much more was seen.
 const RIPE_NS: u64 = 1_100_000_000;
 /// Threads that have ended and are remembered.
-const MOST_ENDED: usize = 2048;
+const MAX_ENDED: usize = 2048;
 /// Threads that kept one from running and are distinguished.
-const MOST_KEPT_BY: usize = 256;
+const MAX_KEPT_BY: usize = 256;
 /// Names that lateness of one thread is put down to.
-const MOST_NAMES: usize = 256;
-const MOST_NOTES: usize = 64;
+const MAX_NAMES: usize = 256;
+const MAX_NOTES: usize = 64;
 /// Late cycles of one thread whose times are kept.
-const MOST_LATE: usize = 2048;
+const MAX_LATE: usize = 2048;
 
 /// A late cycle, with what counted as late when it ended: a period that was found since may say
 /// otherwise.
@@ -243,7 +243,7 @@ impl Watcher {
     /// Those of a part of the trace, which may have figures in them, and so be ever new ones.
     pub(crate) fn take_notes(&mut self, notes: &[String]) {
         for note in notes {
-            if self.notes.len() < MOST_NOTES {
+            if self.notes.len() < MAX_NOTES {
                 self.notes.insert(note.clone());
             } else if !self.notes.contains(note) {
                 self.notes_left_out += 1;
@@ -333,11 +333,11 @@ impl Watcher {
 
     /// In days a thread meets ever new ones that keep it from running.
     fn forget_who_kept_least(&mut self) {
-        let many = self.follower.threads.values_mut().filter(|thread| thread.kept_by.len() > MOST_KEPT_BY);
+        let many = self.follower.threads.values_mut().filter(|thread| thread.kept_by.len() > MAX_KEPT_BY);
         for followed in many {
             let mut all: Vec<(i32, u64)> = followed.kept_by.iter().map(|(&who, &ns)| (who, ns)).collect();
             all.sort_by_key(|&(_, ns)| std::cmp::Reverse(ns));
-            all.truncate(MOST_KEPT_BY / 2);
+            all.truncate(MAX_KEPT_BY / 2);
             followed.kept_by = all.into_iter().collect();
         }
     }
@@ -363,13 +363,13 @@ impl Watcher {
             self.follower.threads.keys().copied().collect::<Vec<i32>>(),
             self.watched.threads.keys().copied().collect(),
         ] {
-            if threads.len() <= 2 * MOST_ENDED {
+            if threads.len() <= 2 * MAX_ENDED {
                 continue;
             }
             let mut ended: Vec<i32> =
                 threads.into_iter().filter(|tid| !self.watched.threads_now().contains(tid)).collect();
             ended.sort_by_key(|tid| known.get(tid).map_or((0, 0), |known| (known.late, known.releases)));
-            ended.truncate(ended.len().saturating_sub(MOST_ENDED));
+            ended.truncate(ended.len().saturating_sub(MAX_ENDED));
             self.forgotten.extend(ended);
         }
         for tid in std::mem::take(&mut self.forgotten) {
@@ -668,7 +668,7 @@ impl Known {
         let ns = (late.late_us(late_ns) * 1e3) as u64;
         push(&mut self.judged, Judged { planned_ns: late.planned_ns, cause, who, late_ns: ns });
         let mut add = |cause: Cause, who: &str, part_ns: u64| {
-            let known = self.totals.len() < MOST_NAMES || self.totals.contains_key(&(cause, who.to_owned()));
+            let known = self.totals.len() < MAX_NAMES || self.totals.contains_key(&(cause, who.to_owned()));
             let who = if known { who } else { "others" };
             let (ns, cycles) = self.totals.entry((cause, who.to_owned())).or_default();
             *ns += part_ns;
@@ -700,9 +700,9 @@ fn is_row(jobs: &[JobRecord], first: u64, last: u64) -> bool {
         && row.windows(2).all(|pair| pair[1].planned_ns < pair[0].end_ns)
 }
 
-/// Appends a value, and forgets the oldest beyond [`MOST_LATE`].
+/// Appends a value, and forgets the oldest beyond [`MAX_LATE`].
 fn push<T>(queue: &mut VecDeque<T>, value: T) {
-    if queue.len() >= MOST_LATE {
+    if queue.len() >= MAX_LATE {
         queue.pop_front();
     }
     queue.push_back(value);

@@ -38,7 +38,7 @@ const RIPE_NS: u64 = 1_100_000_000;
 /// Read round a packet and its answer.
 const AROUND_NS: u64 = 1_000_000;
 /// Stretches that wait to be judged, at most.
-const MOST_BATCHES: usize = 64;
+const MAX_BATCHES: usize = 64;
 
 /// Late cycles whose events were read, and that wait for counters.
 #[derive(Debug)]
@@ -290,7 +290,7 @@ impl Watcher {
             with.push(span);
             let with = joined(with);
             let more_ns = length(&with).saturating_sub(length(&spans));
-            let taken = if windows.batches.len() < MOST_BATCHES {
+            let taken = if windows.batches.len() < MAX_BATCHES {
                 windows.allowance.take(more_ns, late_ns)
             } else {
                 None

@@ -238,12 +238,12 @@ fn watched_period(text: &str) -> Result<Duration, String> {
 }
 
 /// Noise threads beyond which the machine is only swapping threads.
-const MOST_NOISE: u32 = 4096;
+const MAX_NOISE: u32 = 4096;
 
 fn noise_threads(text: &str) -> Result<u32, String> {
     match text.parse::<u32>() {
-        Ok(count) if count <= MOST_NOISE => Ok(count),
-        _ => Err(format!("expected a whole number of 0 to {MOST_NOISE} threads")),
+        Ok(count) if count <= MAX_NOISE => Ok(count),
+        _ => Err(format!("expected a whole number of 0 to {MAX_NOISE} threads")),
     }
 }
 

@@ -112,7 +112,7 @@ pub enum DebError {
 const AR_MARK: &[u8; 8] = b"!<arch>\n";
 const AR_HEAD_BYTES: usize = 60;
 /// A package has three.
-const MOST_PARTS: usize = 16;
+const MAX_PARTS: usize = 16;
 
 /// Where a package's file goes, below the folder of the kernel; nothing for what is not kept.
 enum Place {
@@ -161,7 +161,7 @@ pub fn unpack(source: impl Read, folder: &Path, limits: Limits) -> Result<Unpack
     if mark != *AR_MARK {
         return Err(DebError::NoMark);
     }
-    for _ in 0..MOST_PARTS {
+    for _ in 0..MAX_PARTS {
         let mut head = [0; AR_HEAD_BYTES];
         match archive.read_exact(&mut head) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -184,7 +184,7 @@ pub fn unpack(source: impl Read, folder: &Path, limits: Limits) -> Result<Unpack
         let plain = unpacker(member, &name).map_err(DebError::Content)?;
         return unpack_tar(plain, folder, limits);
     }
-    Err(DebError::TooManyParts { most: MOST_PARTS })
+    Err(DebError::TooManyParts { most: MAX_PARTS })
 }
 
 /// Name and length of a part, from its head (deb(5): the common archive format, with names that fit

@@ -9,12 +9,12 @@ use super::report::micros;
 const TOLERANCE: u64 = 4;
 /// Of a hundred intervals so many may differ before the sends count as uneven: a busy machine is
 /// late from time to time.
-const MOST_ODD_PERCENT: usize = 10;
+const MAX_ODD_PERCENT: usize = 10;
 /// As before, of intervals that are too short with nothing late before them: sends are held up by
 /// many things, and nothing but the program makes one early.
-const MOST_EARLY_PERCENT: usize = 1;
+const MAX_EARLY_PERCENT: usize = 1;
 /// Beyond so many the sends have no common interval that one of them could be late by.
-const MOST_ODD_OF_GRID_PERCENT: usize = 25;
+const MAX_ODD_OF_GRID_PERCENT: usize = 25;
 
 /// How a master's sends are uneven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -78,9 +78,9 @@ pub(super) fn judge(intervals: &[u64], asked_ns: Option<u64>) -> Option<Judged> 
     let early = intervals.windows(2).filter(is_early).count();
     let is_more = |count: usize, percent: usize| count * 100 > intervals.len() * percent;
     // In bursts most intervals are the short ones: the time is in the few others.
-    let is_bursts = is_more(long, MOST_EARLY_PERCENT) && mean_ns > 2.0 * median_ns as f64;
-    let has_grid = !is_more(short + long, MOST_ODD_OF_GRID_PERCENT) && !is_bursts;
-    let uneven = !has_grid || is_more(short + long, MOST_ODD_PERCENT) || is_more(early, MOST_EARLY_PERCENT);
+    let is_bursts = is_more(long, MAX_EARLY_PERCENT) && mean_ns > 2.0 * median_ns as f64;
+    let has_grid = !is_more(short + long, MAX_ODD_OF_GRID_PERCENT) && !is_bursts;
+    let uneven = !has_grid || is_more(short + long, MAX_ODD_PERCENT) || is_more(early, MAX_EARLY_PERCENT);
     let period_ns = asked_ns.unwrap_or(if has_grid { median_ns } else { mean_ns as u64 });
     let facts = SendIntervals {
         n: sorted.len(),

@@ -17,7 +17,7 @@ mod tap;
 pub use error::CaptureError;
 pub use esl::ProbeStamp;
 pub use file::{CaptureFacts, InterfaceFacts, Packet, Side, Writer};
-pub use reader::{MOST_PACKETS, MOST_UNPACKED_BYTES, read, read_from};
+pub use reader::{MAX_PACKETS, MAX_UNPACKED_BYTES, read, read_from};
 pub use recorder::Recorder;
 pub use tap::{Sighted, Tap};
 

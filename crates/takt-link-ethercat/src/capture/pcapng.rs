@@ -16,7 +16,7 @@ const STATISTICS: u32 = 5;
 const ENHANCED_PACKET: u32 = 6;
 
 /// Longest block that is read: a packet of 256 KiB with its options is far shorter.
-const MOST_BLOCK_BYTES: u32 = 8_000_000;
+const MAX_BLOCK_BYTES: u32 = 8_000_000;
 /// Type, and twice the length.
 const FRAME_BYTES: u32 = 12;
 /// Where the data of a packet begin in its block.
@@ -93,7 +93,7 @@ pub(super) enum Break {
     #[error("it ends within a block")]
     End,
     #[error(
-        "a block of {length} bytes at byte {at}, expected 12 to {MOST_BLOCK_BYTES}, a multiple of 4, and the same at its end"
+        "a block of {length} bytes at byte {at}, expected 12 to {MAX_BLOCK_BYTES}, a multiple of 4, and the same at its end"
     )]
     Length { at: u64, length: u32 },
     #[error("a section at byte {at} with byte order {found:#010x}, expected 0x1a2b3c4d in either order")]
@@ -137,7 +137,7 @@ impl<R: Read> Blocks<R> {
         let length = self.word([e, f, g, h]);
         let least = if kind == SECTION { FRAME_BYTES + 16 } else { FRAME_BYTES };
         let wrong = Break::Length { at: self.at, length };
-        if !(least..=MOST_BLOCK_BYTES).contains(&length) || !length.is_multiple_of(4) {
+        if !(least..=MAX_BLOCK_BYTES).contains(&length) || !length.is_multiple_of(4) {
             return Err(wrong);
         }
         self.fill((length - 8) as usize)?;

@@ -15,12 +15,12 @@ use crate::frame;
 
 /// Most packets read from one file: hours of a bus at 1 kHz. Their analysis takes about 100 bytes
 /// each.
-pub const MOST_PACKETS: u64 = 20_000_000;
+pub const MAX_PACKETS: u64 = 20_000_000;
 /// Most bytes that a packed file is unpacked to: a gzip of 16 MB may hold so much. The packets of
 /// hours at 1 kHz are less.
-pub const MOST_UNPACKED_BYTES: u64 = 16 << 30;
+pub const MAX_UNPACKED_BYTES: u64 = 16 << 30;
 /// A file's interfaces beyond which it is not believed.
-const MOST_INTERFACES: usize = 256;
+const MAX_INTERFACES: usize = 256;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -80,7 +80,7 @@ pub fn read(path: &Path, each: &mut dyn FnMut(Packet<'_>)) -> Result<CaptureFact
 pub fn read_from(source: impl Read, each: &mut dyn FnMut(Packet<'_>)) -> Result<CaptureFacts, CaptureError> {
     let (magic, whole) = sniffed(source)?;
     match magic {
-        Magic::Gzip => unpacked(whole, MOST_UNPACKED_BYTES, each),
+        Magic::Gzip => unpacked(whole, MAX_UNPACKED_BYTES, each),
         other => read_plain(&other, whole, each),
     }
 }
@@ -150,7 +150,7 @@ fn no_capture(error: &dyn std::fmt::Display) -> CaptureError {
 }
 
 fn too_many(number: u64) -> Option<String> {
-    (number > MOST_PACKETS).then(|| format!("only the first {MOST_PACKETS} packets are read"))
+    (number > MAX_PACKETS).then(|| format!("only the first {MAX_PACKETS} packets are read"))
 }
 
 /// A packet as the file has it.
@@ -276,8 +276,8 @@ fn read_pcapng(source: impl Read, each: &mut dyn FnMut(Packet<'_>)) -> Result<Ca
                 facts.clock_offset_ns = facts.clock_offset_ns.or(comment.as_deref().and_then(offset));
             }
             Block::Interface { link_type, name, description } => {
-                if facts.interfaces.len() >= MOST_INTERFACES {
-                    facts.cut = Some(format!("more than {MOST_INTERFACES} interfaces"));
+                if facts.interfaces.len() >= MAX_INTERFACES {
+                    facts.cut = Some(format!("more than {MAX_INTERFACES} interfaces"));
                     break;
                 }
                 facts.interfaces.push(described(link_type.into(), &name, &description));

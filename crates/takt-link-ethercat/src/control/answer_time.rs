@@ -14,7 +14,7 @@ const IN_TIME: u64 = 19;
 /// within 2 us.
 const STEP_NS: u64 = 100;
 /// Shortest sleep worth the call.
-const LEAST_NS: u64 = 5_000;
+const MIN_NS: u64 = 5_000;
 
 /// The estimate, in nanoseconds after sending.
 #[derive(Debug, Clone, Copy, Default)]
@@ -25,7 +25,7 @@ pub(super) struct AnswerTime {
 impl AnswerTime {
     /// How long to sleep after sending; `None` while that is not known, or not worth it.
     pub fn sleep_ns(self) -> Option<u64> {
-        (self.usual_ns >= LEAST_NS).then_some(self.usual_ns)
+        (self.usual_ns >= MIN_NS).then_some(self.usual_ns)
     }
 
     /// Everything expected was there after the sleep.

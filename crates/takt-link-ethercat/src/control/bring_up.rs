@@ -8,7 +8,7 @@ use takt_rt::ring::{self, Consumer};
 
 use super::cache::{CacheReader, cache};
 use super::clock::ClockLock;
-use super::config::{ControlConfig, ExchangeMode, Identity, MOST_DEVICES};
+use super::config::{ControlConfig, ExchangeMode, Identity, MAX_DEVICES};
 use super::cyclic::{Cyclic, cut};
 use super::delays::align_clocks;
 use super::error::{ControlError, Mismatch};
@@ -19,10 +19,10 @@ use super::port::{LateAnswer, Parts, Place, Port};
 use super::states::Cycling;
 use super::stats::{TimingReader, channel};
 use super::wire::Wire;
-use crate::frame::MOST_DATA;
+use crate::frame::MAX_DATA;
 
 /// Most process data: four frames.
-pub(super) const MOST_IMAGE: usize = 4 * MOST_DATA;
+pub(super) const MAX_IMAGE: usize = 4 * MAX_DATA;
 /// Number of a device's fieldbus memory management units.
 const FMMU_COUNT: u16 = 0x0004;
 /// Most of them, from 0x0600 on.
@@ -94,8 +94,8 @@ pub struct Link {
     pub took: Duration,
 }
 
-type Mapped = SubDeviceGroup<MOST_DEVICES, MOST_IMAGE, ethercrab::DefaultLock, PreOpPdi>;
-type Group = SubDeviceGroup<MOST_DEVICES, MOST_IMAGE, ethercrab::DefaultLock, PreOp>;
+type Mapped = SubDeviceGroup<MAX_DEVICES, MAX_IMAGE, ethercrab::DefaultLock, PreOpPdi>;
+type Group = SubDeviceGroup<MAX_DEVICES, MAX_IMAGE, ethercrab::DefaultLock, PreOp>;
 
 /// Brings the devices on `wire` to OP. Call it from a thread without real-time policy: it takes
 /// seconds and allocates.
@@ -189,7 +189,7 @@ fn prepare(
 ) -> Result<Prepared, ControlError> {
     let device = master.device();
     report("looking for devices", 0, 0, master.now_ns());
-    let found = device.init_single_group::<MOST_DEVICES, MOST_IMAGE>(ethercrab::std::ethercat_now);
+    let found = device.init_single_group::<MAX_DEVICES, MAX_IMAGE>(ethercrab::std::ethercat_now);
     let group: Group = master.run("looking for devices", limits, found)?;
     let mut devices: Vec<Found> = group
         .iter(device)
@@ -474,7 +474,7 @@ fn read_place(master: &mut Master, limits: &Limits, address: u16) -> Result<Plac
         }
         let start = u32::from_le_bytes([unit[0], unit[1], unit[2], unit[3]]) as usize;
         let length = usize::from(u16::from_le_bytes([unit[4], unit[5]]));
-        if length == 0 || start + length > MOST_IMAGE {
+        if length == 0 || start + length > MAX_IMAGE {
             continue;
         }
         let part = match unit[11] & 3 {

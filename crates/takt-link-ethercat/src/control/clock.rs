@@ -76,7 +76,7 @@ pub struct Phase {
     /// The same for the planned release, as estimated.
     pub release_ns: i32,
     /// Whether the releases have been within [`LOCKED_NS`] for [`LOCKED_CYCLES`], and the reference
-    /// clock bears them out: it has answered within `SILENT_CYCLES`, and at most `MOST_FAR` of its
+    /// clock bears them out: it has answered within `SILENT_CYCLES`, and at most `MAX_FAR` of its
     /// last 64 answers lie far from the estimate.
     pub locked: bool,
 }
@@ -103,16 +103,16 @@ pub const LOCKED_NS: u32 = 20_000;
 /// Cycles in a row within [`LOCKED_NS`] before the cycle counts as locked.
 pub const LOCKED_CYCLES: u32 = 50;
 /// Answers before releases are moved: fewer say nothing of the drift.
-const LEAST_ANSWERS: u64 = 8;
+const MIN_ANSWERS: u64 = 8;
 /// Cycles without an answer of the reference clock after which the estimate is nobody's word but
 /// our own. 64: at 100 ppm the clocks part by 6 us meanwhile, well within [`LOCKED_NS`].
 pub const SILENT_CYCLES: u32 = 64;
 /// Most of the last 64 answers that may be far while the cycle counts as locked. 8: frames that are
 /// held up on a busy host, and not a clock that says something else.
-pub const MOST_FAR: u32 = 8;
+pub const MAX_FAR: u32 = 8;
 /// An answer that is farther off was held up on its way, or is wrong, and does not move the
 /// estimate.
-const MOST_INNOVATION_NS: f64 = 20_000.0;
+const MAX_INNOVATION_NS: f64 = 20_000.0;
 /// So many of them in a row that agree with each other, and it is the clock that has jumped.
 const JUMP_AFTER: usize = 64;
 
@@ -188,8 +188,8 @@ impl ClockLock {
         self.local_ns = sent_ns;
         self.silent = 0;
         let innovation = f64::from(off);
-        let first = totals.answers <= 2 * LEAST_ANSWERS;
-        let far = innovation.abs() > MOST_INNOVATION_NS && !first;
+        let first = totals.answers <= 2 * MIN_ANSWERS;
+        let far = innovation.abs() > MAX_INNOVATION_NS && !first;
         self.lately_far = self.lately_far << 1 | u64::from(far);
         if far {
             // The estimate goes on as it was: many wrong answers would drag it along, however
@@ -248,7 +248,7 @@ impl ClockLock {
 
     /// By how much the release planned for `next_ns` is to be moved.
     pub fn shift(&mut self, next_ns: u64) -> i64 {
-        if self.totals.answers < LEAST_ANSWERS {
+        if self.totals.answers < MIN_ANSWERS {
             return 0;
         }
         let phase = i64::from(self.off_grid(self.at(next_ns)));
@@ -256,7 +256,7 @@ impl ClockLock {
         let left = phase + shift;
         self.phase.release_ns = left as i32;
         self.silent = self.silent.saturating_add(1);
-        let borne_out = self.silent <= SILENT_CYCLES && self.lately_far.count_ones() <= MOST_FAR;
+        let borne_out = self.silent <= SILENT_CYCLES && self.lately_far.count_ones() <= MAX_FAR;
         let within = left.unsigned_abs() <= u64::from(LOCKED_NS) && borne_out;
         self.near = if within { self.near.saturating_add(1) } else { 0 };
         if self.phase.locked && !within {
@@ -272,7 +272,7 @@ impl ClockLock {
 
     /// The first release at or after `from_ns` that is in phase; `from_ns` while nothing is known.
     pub fn align(&self, from_ns: u64) -> u64 {
-        if self.totals.answers < LEAST_ANSWERS {
+        if self.totals.answers < MIN_ANSWERS {
             return from_ns;
         }
         let phase = i64::from(self.off_grid(self.at(from_ns)));
@@ -281,7 +281,7 @@ impl ClockLock {
     }
 
     pub fn phase(&self) -> Option<Phase> {
-        (self.totals.answers >= LEAST_ANSWERS).then_some(self.phase)
+        (self.totals.answers >= MIN_ANSWERS).then_some(self.phase)
     }
 
     pub fn totals(&self) -> ClockTotals {
@@ -301,7 +301,7 @@ impl ClockLock {
 fn agreed(far_ns: &mut [f64; JUMP_AFTER]) -> Option<f64> {
     far_ns.sort_unstable_by(f64::total_cmp);
     let (least, median, most) = (far_ns[0], far_ns[JUMP_AFTER / 2], far_ns[JUMP_AFTER - 1]);
-    let close = far_ns.iter().filter(|ns| (**ns - median).abs() <= MOST_INNOVATION_NS).count();
+    let close = far_ns.iter().filter(|ns| (**ns - median).abs() <= MAX_INNOVATION_NS).count();
     ((least > 0.0 || most < 0.0) && close > JUMP_AFTER / 2).then_some(median)
 }
 
@@ -417,7 +417,7 @@ mod tests {
     #[test]
     fn a_clock_that_reports_no_time_is_no_lock() {
         let mut random = SplitMix64::new(1);
-        let few = u64::from(MOST_FAR) + 1;
+        let few = u64::from(MAX_FAR) + 1;
         for (name, shows) in [
             ("zero", &mut (|_, _| Some(0_u64)) as Shows<'_>),
             ("stuck", &mut |_, _| Some(3_000_123_456_u64)),
@@ -437,7 +437,7 @@ mod tests {
 
     #[test]
     fn wrong_answers_move_nothing_and_are_no_lock() {
-        let few = u64::from(MOST_FAR) + 3;
+        let few = u64::from(MAX_FAR) + 3;
         let (locked, farthest) =
             spoilt(&mut |cycle, time_ns| Some(if cycle % 64 == 63 { time_ns } else { time_ns + 300_000 }));
         assert!(locked <= few && farthest < 20_000, "63 of 64: locked {locked}, {farthest} ns off");

@@ -5,11 +5,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::clock::{ClockConfig, Sync0};
-use super::sdo::MOST_OBJECT;
+use super::sdo::MAX_OBJECT;
 use takt_rt::config::{SettingError, all_within};
 
 /// Most devices on a segment. The master's tables have this size.
-pub const MOST_DEVICES: usize = 128;
+pub const MAX_DEVICES: usize = 128;
 
 /// Who a device is (words 8 to 15 of its EEPROM). Zero accepts any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -91,8 +91,8 @@ impl ObjectWrite {
                 let keys = format!("`data` and bytes = {}, value = {}", self.bytes, self.value);
                 Err(SettingError::conflict(key(&keys), "give one"))
             }
-            Some(data) if !(1..=MOST_OBJECT).contains(&data.len()) => {
-                let accepted = format!("accepted are 1 to {MOST_OBJECT} bytes");
+            Some(data) if !(1..=MAX_OBJECT).contains(&data.len()) => {
+                let accepted = format!("accepted are 1 to {MAX_OBJECT} bytes");
                 Err(SettingError::value(key("data"), format!("{} bytes", data.len()), accepted))
             }
             _ => Ok(()),
@@ -230,8 +230,8 @@ impl ControlConfig {
     /// # Errors
     /// [`SettingError`] names the key, the value and what is accepted.
     pub fn validate(&self) -> Result<(), SettingError> {
-        if self.devices.len() > MOST_DEVICES {
-            let accepted = format!("{} are listed, accepted are at most {MOST_DEVICES}", self.devices.len());
+        if self.devices.len() > MAX_DEVICES {
+            let accepted = format!("{} are listed, accepted are at most {MAX_DEVICES}", self.devices.len());
             return Err(SettingError::conflict("devices", accepted));
         }
         for (position, device) in self.devices.iter().enumerate() {

@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::config::ProcessCommands;
 use super::flights::{Arrival, Flights};
 use super::port::Place;
-use crate::frame::{self, DATAGRAM_OVERHEAD, FrameBuilder, MOST_DATA, command};
+use crate::frame::{self, DATAGRAM_OVERHEAD, FrameBuilder, MAX_DATA, command};
 
 /// Source address of cyclic frames. The master's own have `10:10:10:10:10:10`.
 const SOURCE: [u8; 6] = [0x10, 0x10, 0x10, 0x10, 0x10, 0x20];
@@ -25,7 +25,7 @@ const DC_SYSTEM_TIME: u16 = 0x0910;
 /// The datagram with the cycle's number.
 const MARK: usize = DATAGRAM_OVERHEAD + size_of::<u32>();
 /// Most process data of a frame.
-const MOST_PIECE: usize = MOST_DATA - MARK;
+const MAX_PIECE: usize = MAX_DATA - MARK;
 
 /// Adds the cycle's number, for which [`MARK`] bytes are left.
 fn marked(frame: &mut FrameBuilder, cycle: u64) -> &[u8] {
@@ -70,8 +70,8 @@ pub(super) fn cut(places: &[Place], image_bytes: usize, commands: ProcessCommand
     };
     let mut pieces = Vec::new();
     for (command, part) in parts {
-        for start in part.clone().step_by(MOST_PIECE) {
-            let range = start..(start + MOST_PIECE).min(part.end);
+        for start in part.clone().step_by(MAX_PIECE) {
+            let range = start..(start + MAX_PIECE).min(part.end);
             let expected = places.iter().map(|place| counts(*command, place, &range)).sum();
             pieces.push(Piece {
                 command: *command,

@@ -203,14 +203,14 @@ impl fmt::Display for Mismatch {
 struct Mismatches<'a>(&'a [Mismatch]);
 
 /// Mismatches reported in one message; the rest is counted.
-const MOST_LISTED: usize = 4;
+const MAX_LISTED: usize = 4;
 
 impl fmt::Display for Mismatches<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, mismatch) in self.0.iter().take(MOST_LISTED).enumerate() {
+        for (number, mismatch) in self.0.iter().take(MAX_LISTED).enumerate() {
             write!(f, "{}{mismatch}", if number > 0 { "; " } else { "" })?;
         }
-        match self.0.len().saturating_sub(MOST_LISTED) {
+        match self.0.len().saturating_sub(MAX_LISTED) {
             0 => Ok(()),
             more => write!(f, "; and {more} more"),
         }

@@ -22,15 +22,15 @@ use super::config::ControlConfig;
 use super::cyclic;
 use super::error::ControlError;
 use super::requests::UnderWay;
-use super::wire::{MOST_FRAME_BYTES, Wire};
-use crate::frame::{MOST_DATA, has_passed};
+use super::wire::{MAX_FRAME_BYTES, Wire};
+use crate::frame::{MAX_DATA, has_passed};
 
 /// Frames that can be under way: those of a cycle and its predecessor, with room.
 const FRAMES: usize = 16;
-type Storage = PduStorage<FRAMES, { PduStorage::element_size(MOST_DATA) }>;
+type Storage = PduStorage<FRAMES, { PduStorage::element_size(MAX_DATA) }>;
 
 /// Frames taken at a time. A flood of foreign frames cannot hold a cycle up for longer.
-const MOST_TAKEN: usize = 64;
+const MAX_TAKEN: usize = 64;
 
 /// What the master stands on, freed after everything that refers to it.
 struct Memory {
@@ -72,7 +72,7 @@ pub(super) struct Master {
     tx: PduTx<'static>,
     rx: PduRx<'static>,
     wire: Box<dyn Wire>,
-    buffer: Box<[u8; MOST_FRAME_BYTES]>,
+    buffer: Box<[u8; MAX_FRAME_BYTES]>,
     pub carried: Carried,
     requests: UnderWay,
     memory: Memory,
@@ -104,7 +104,7 @@ impl Master {
             tx,
             rx,
             wire,
-            buffer: Box::new([0; MOST_FRAME_BYTES]),
+            buffer: Box::new([0; MAX_FRAME_BYTES]),
             carried: Carried::default(),
             requests: UnderWay::new(FRAMES),
             memory: Memory { device, storage },
@@ -178,9 +178,9 @@ impl Master {
         mut enough: impl FnMut(&[u8], &dyn Fn() -> (Option<u64>, u64)) -> bool,
     ) -> bool {
         let mut came = false;
-        for _ in 0..MOST_TAKEN {
+        for _ in 0..MAX_TAKEN {
             let length = match self.wire.receive(&mut self.buffer[..]) {
-                Ok(Some(length)) => length.min(MOST_FRAME_BYTES),
+                Ok(Some(length)) => length.min(MAX_FRAME_BYTES),
                 Ok(None) => break,
                 Err(error) => {
                     self.carried.last_errno = error.raw_os_error().unwrap_or(libc::EIO);

@@ -45,8 +45,7 @@ pub use bring_up::{Found, Link, Progress, bring_up};
 pub use cache::{CacheReader, Published, Publisher, Snapshot, cache};
 pub use clock::{ClockConfig, ClockTotals, LOCKED_CYCLES, LOCKED_NS, Phase, Sync0};
 pub use config::{
-    CacheKind, ControlConfig, DeviceConfig, ExchangeMode, Identity, MOST_DEVICES, ObjectWrite,
-    ProcessCommands,
+    CacheKind, ControlConfig, DeviceConfig, ExchangeMode, Identity, MAX_DEVICES, ObjectWrite, ProcessCommands,
 };
 pub use error::{ControlError, Mismatch};
 pub use event::{EventKind, LinkEvent, state_name};
@@ -56,5 +55,5 @@ pub use port::{Exchanged, LateAnswer, Place, Port, Strays, Totals};
 pub use sdo::SdoError;
 pub use simulated::{SimulatedTime, in_simulated_time};
 pub use stats::{Exporter, Spread, Timing, TimingReader};
-pub use wire::{Back, ETHERCAT, InProcess, Interface, MOST_FRAME_BYTES, Wire, in_process};
-pub use xdp::{MOST_QUEUES, XdpAttach, XdpOptions, open_xdp};
+pub use wire::{Back, ETHERCAT, InProcess, Interface, MAX_FRAME_BYTES, Wire, in_process};
+pub use xdp::{MAX_QUEUES, XdpAttach, XdpOptions, open_xdp};

@@ -2,8 +2,8 @@
 
 use takt_rt::config::SettingError;
 
-use super::bring_up::{Found, MOST_IMAGE};
-use super::config::{ControlConfig, Identity, MOST_DEVICES, ObjectWrite};
+use super::bring_up::{Found, MAX_IMAGE};
+use super::config::{ControlConfig, Identity, MAX_DEVICES, ObjectWrite};
 use super::error::ControlError;
 use super::master::{Carrier, Limits, Master};
 use super::port::Place;
@@ -78,7 +78,7 @@ pub fn read_object(
     let mut master = Master::new(wire, config.clock_frames)?;
     let device = master.device();
     let limits = Limits::of(config, master.now_ns());
-    let group = device.init_single_group::<MOST_DEVICES, MOST_IMAGE>(ethercrab::std::ethercat_now);
+    let group = device.init_single_group::<MAX_DEVICES, MAX_IMAGE>(ethercrab::std::ethercat_now);
     let group = master.run("looking for devices", &limits, group)?;
     let found = group.iter(device).nth(position).map(|sub| Found {
         name: sub.name().to_owned(),

@@ -198,7 +198,7 @@ const SAMPLE_CYCLES: u64 = 64;
 const LINK_LOST_AFTER: u32 = 3;
 /// Most by which the grace for a frame grows with our own lateness: more than this, and control is
 /// late itself.
-const MOST_GRACE_NS: u64 = 500_000;
+const MAX_GRACE_NS: u64 = 500_000;
 
 /// The motion controller's end of the control interface.
 ///
@@ -387,7 +387,7 @@ impl Port {
                 } else {
                     // Who was held up was not alone: the frame before went out late, or its way
                     // back was held up with us.
-                    let grown_ns = self.late_ns.max(late_ns).min(MOST_GRACE_NS);
+                    let grown_ns = self.late_ns.max(late_ns).min(MAX_GRACE_NS);
                     let came = self.collect(begun_ns + self.wait_ns + grown_ns);
                     self.judge(begun_ns, came)
                 };

@@ -1,7 +1,7 @@
 //! Frames of the master's own requests that are under way, kept so that one that was lost can be
 //! sent again.
 
-use super::wire::MOST_FRAME_BYTES;
+use super::wire::MAX_FRAME_BYTES;
 use crate::frame;
 
 /// A frame as it was sent.
@@ -10,7 +10,7 @@ struct Kept {
     index: Option<u8>,
     sent_ns: u64,
     length: usize,
-    bytes: Box<[u8; MOST_FRAME_BYTES]>,
+    bytes: Box<[u8; MAX_FRAME_BYTES]>,
 }
 
 /// The frames under way.
@@ -27,13 +27,13 @@ fn index_of(bytes: &[u8]) -> Option<u8> {
 impl UnderWay {
     /// For `frames` at a time.
     pub fn new(frames: usize) -> Self {
-        let free = || Kept { index: None, sent_ns: 0, length: 0, bytes: Box::new([0; MOST_FRAME_BYTES]) };
+        let free = || Kept { index: None, sent_ns: 0, length: 0, bytes: Box::new([0; MAX_FRAME_BYTES]) };
         Self { kept: (0..frames).map(|_| free()).collect(), repeated: [false; 256] }
     }
 
     /// A frame was handed to the wire at `now_ns`.
     pub fn sent(&mut self, bytes: &[u8], now_ns: u64) {
-        let (Some(index), true) = (index_of(bytes), bytes.len() <= MOST_FRAME_BYTES) else { return };
+        let (Some(index), true) = (index_of(bytes), bytes.len() <= MAX_FRAME_BYTES) else { return };
         self.repeated[usize::from(index)] = false;
         let own = self.kept.iter().position(|kept| kept.index == Some(index));
         let at = own.or_else(|| self.kept.iter().position(|kept| kept.index.is_none()));

@@ -8,7 +8,7 @@
 use ethercrab::error::Error;
 use ethercrab::{Command, MainDevice};
 
-use crate::frame::MOST_DATA;
+use crate::frame::MAX_DATA;
 
 /// Sync managers 0 (requests) and 1 (responses): start, length; their status is five bytes on.
 const REQUESTS: u16 = 0x0800;
@@ -21,18 +21,18 @@ const HEADER: usize = 6;
 /// CoE header and the beginning of an SDO: command, index, sub-index, size or data.
 const START: usize = 10;
 /// The least mailbox that carries a request.
-const LEAST_MAILBOX: usize = HEADER + START;
+const MIN_MAILBOX: usize = HEADER + START;
 /// A segment's data are at least so many bytes, padded.
-const LEAST_SEGMENT: usize = 7;
+const MIN_SEGMENT: usize = 7;
 const COE: u8 = 3;
 const EMERGENCY: u16 = 1;
 const REQUEST: u16 = 2;
 const RESPONSE: u16 = 3;
 /// Responses to something else (emergencies, answers to an earlier request) that are read over
 /// before one gives up.
-const MOST_FOREIGN: usize = 16;
+const MAX_FOREIGN: usize = 16;
 /// Longest object, bytes: a device that reports no end must have one.
-pub(super) const MOST_OBJECT: usize = 1 << 20;
+pub(super) const MAX_OBJECT: usize = 1 << 20;
 
 /// Why a transfer failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,7 +45,7 @@ pub enum SdoError {
     },
     /// The device has no mailboxes, or too small ones.
     #[error(
-        "its mailboxes hold {requests} and {responses} bytes, a transfer needs {LEAST_MAILBOX} to {MOST_DATA}: it speaks no CoE in this state"
+        "its mailboxes hold {requests} and {responses} bytes, a transfer needs {MIN_MAILBOX} to {MAX_DATA}: it speaks no CoE in this state"
     )]
     NoMailbox {
         /// Bytes of the mailbox for requests.
@@ -114,7 +114,7 @@ impl Mailboxes {
             found[at] = (start, usize::from(u16::from_le_bytes([bytes[2], bytes[3]])));
         }
         let [requests, responses] = found;
-        let usable = LEAST_MAILBOX..=MOST_DATA;
+        let usable = MIN_MAILBOX..=MAX_DATA;
         if !usable.contains(&requests.1) || !usable.contains(&responses.1) {
             let (requests, responses) = (requests.1 as u16, responses.1 as u16);
             return Ok(Err(SdoError::NoMailbox { requests, responses }));
@@ -146,7 +146,7 @@ impl Mailboxes {
         mailbox[HEADER..HEADER + 2].copy_from_slice(&(REQUEST << 12).to_le_bytes());
         mailbox[HEADER + 2..HEADER + 2 + sdo.len()].copy_from_slice(sdo);
         Command::fpwr(self.address, self.requests.0).send(device, mailbox.as_slice()).await?;
-        for _ in 0..MOST_FOREIGN {
+        for _ in 0..MAX_FOREIGN {
             while !self.is_full(device, RESPONSES).await? {}
             let response = self.fetch(device).await?;
             let length = usize::from(u16::from_le_bytes([response[0], response[1]]));
@@ -171,7 +171,7 @@ impl Mailboxes {
                 _ => {}
             }
         }
-        let what = format!("{MOST_FOREIGN} messages, none of which answers");
+        let what = format!("{MAX_FOREIGN} messages, none of which answers");
         Ok(Err(SdoError::Unexpected { what }))
     }
 }
@@ -225,14 +225,14 @@ pub(super) async fn download(
         return Ok(begun(&sdo, 3, index, sub));
     }
     let mut sdo = start(0x21, index, sub, (data.len() as u32).to_le_bytes());
-    let (first, mut rest) = data.split_at(data.len().min(mailboxes.requests.1 - LEAST_MAILBOX));
+    let (first, mut rest) = data.split_at(data.len().min(mailboxes.requests.1 - MIN_MAILBOX));
     sdo.extend(first);
     let sdo = answer!(mailboxes.ask(device, &sdo).await?);
     answer!(begun(&sdo, 3, index, sub));
     let mut toggle = 0;
     while !rest.is_empty() {
         let (now, then) = rest.split_at(rest.len().min(mailboxes.requests.1 - HEADER - 3));
-        let unused = LEAST_SEGMENT.saturating_sub(now.len());
+        let unused = MIN_SEGMENT.saturating_sub(now.len());
         let mut sdo = vec![toggle | (unused as u8) << 1 | u8::from(then.is_empty())];
         sdo.extend(now);
         sdo.resize(1 + now.len() + unused, 0);
@@ -263,8 +263,8 @@ pub(super) async fn upload(
         return Ok(Ok(rest[..4 - unused].to_vec()));
     }
     let length = u32::from_le_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
-    if length > MOST_OBJECT {
-        let what = format!("an object of {length} bytes, taken are at most {MOST_OBJECT}");
+    if length > MAX_OBJECT {
+        let what = format!("an object of {length} bytes, taken are at most {MAX_OBJECT}");
         return Ok(Err(SdoError::Unexpected { what }));
     }
     let mut data = sdo[8..].to_vec();
@@ -281,7 +281,7 @@ pub(super) async fn upload(
             return Ok(Err(SdoError::Unexpected { what }));
         }
         let mut now = segment.len() - 1;
-        if now <= LEAST_SEGMENT {
+        if now <= MIN_SEGMENT {
             now = now.saturating_sub(usize::from(segment[0] >> 1 & 7));
         }
         data.extend(&segment[1..1 + now]);

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::wire::{MOST_FRAME_BYTES, Wire};
+use super::wire::{MAX_FRAME_BYTES, Wire};
 use crate::segment::{Outcome, Segment, Stay};
 
 /// Time that goes on only when somebody waits. Clones show the same time.
@@ -64,7 +64,7 @@ pub fn in_simulated_time(
 
 impl<D: FnMut(u64) -> Option<u64> + Send> Wire for Simulated<D> {
     fn send(&mut self, frame: &[u8]) -> io::Result<()> {
-        if frame.len() > MOST_FRAME_BYTES {
+        if frame.len() > MAX_FRAME_BYTES {
             return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
         }
         let now_ns = self.time.now_ns();

@@ -12,7 +12,7 @@ use super::error::ControlError;
 use crate::segment::{Outcome, Segment, Stay};
 
 /// Longest Ethernet frame, without its checksum.
-pub const MOST_FRAME_BYTES: usize = 1518;
+pub const MAX_FRAME_BYTES: usize = 1518;
 
 pub use crate::frame::ETHERCAT;
 
@@ -167,7 +167,7 @@ struct Answer {
     /// When it comes, and which it is; `None` for a free place.
     due: Option<(u64, u64)>,
     length: usize,
-    bytes: [u8; MOST_FRAME_BYTES],
+    bytes: [u8; MAX_FRAME_BYTES],
 }
 
 /// Answers that can be on their way at once. Several times those of two cycles; what is beyond is
@@ -178,7 +178,7 @@ impl<F: FnMut(&mut [u8], u64) -> Option<Back> + Send> InProcess<F> {
     /// A segment that changes a frame in place by `answer(frame, now_ns)`, as the way through all
     /// devices would; `None` when it does not come back.
     pub fn new(answer: F) -> Self {
-        let empty = || Answer { due: None, length: 0, bytes: [0; MOST_FRAME_BYTES] };
+        let empty = || Answer { due: None, length: 0, bytes: [0; MAX_FRAME_BYTES] };
         Self { answer, places: (0..QUEUE).map(|_| empty()).collect(), sent: 0, arrived_ns: None }
     }
 
@@ -204,10 +204,10 @@ impl<F: FnMut(&mut [u8], u64) -> Option<Back> + Send> Wire for InProcess<F> {
     }
 
     fn send(&mut self, frame: &[u8]) -> io::Result<()> {
-        if frame.len() > MOST_FRAME_BYTES {
+        if frame.len() > MAX_FRAME_BYTES {
             return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
         }
-        let mut bytes = [0; MOST_FRAME_BYTES];
+        let mut bytes = [0; MAX_FRAME_BYTES];
         let bytes = &mut bytes[..frame.len()];
         bytes.copy_from_slice(frame);
         let now_ns = monotonic_ns();

@@ -8,7 +8,7 @@ const UDP_PORT: u16 = ETHERCAT;
 /// EtherTypes of VLAN tags: 802.1Q, 802.1ad, and what switches used for stacked tags before it.
 const TAGS: [u16; 4] = [0x8100, 0x88A8, 0x9100, 0x9200];
 /// Tags that are followed. Two are in use (QinQ); frames of a fuzzer may be tags throughout.
-const MOST_TAGS: usize = 4;
+const MAX_TAGS: usize = 4;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86DD;
 const UDP: u8 = 17;
@@ -29,7 +29,7 @@ fn be16(bytes: &[u8], at: usize) -> Option<u16> {
 /// Where EtherCAT lies in the Ethernet frame `frame`; `None` for another protocol.
 pub(crate) fn find(frame: &[u8]) -> Option<Carried> {
     let mut at = 12;
-    for _ in 0..=MOST_TAGS {
+    for _ in 0..=MAX_TAGS {
         match be16(frame, at)? {
             ETHERCAT => return Some(Carried { at: at + 2, ports: None }),
             IPV4 => return over_ipv4(frame, at + 2),

@@ -81,7 +81,7 @@ impl Sync0 {
 }
 
 /// Pulses made up for after a silence; more have been, but nobody could tell.
-const MOST_BEHIND: u64 = 50;
+const MAX_BEHIND: u64 = 50;
 
 impl Device {
     /// System time as the device would report it.
@@ -168,7 +168,7 @@ impl Device {
         // In the clock's own time: a master that sets it forward sets off no flood of pulses.
         let behind =
             (self.system_time_ns(now_ns).wrapping_sub(next) as i64).max(0) as u64 / self.sync0.cycle_ns;
-        let next = next.wrapping_add(self.sync0.cycle_ns * behind.saturating_sub(MOST_BEHIND).max(1));
+        let next = next.wrapping_add(self.sync0.cycle_ns * behind.saturating_sub(MAX_BEHIND).max(1));
         self.sync0.next = Some(next);
         self.esc.set(DC_SYNC_START, &next.to_le_bytes());
         self.await_pulse(tick_ns);

@@ -17,7 +17,7 @@ const MAILBOX_LENGTH: usize = MAILBOX as usize;
 const NORMAL: usize = MAILBOX_LENGTH - HEADERS - 4;
 const SEGMENT: usize = MAILBOX_LENGTH - 9;
 /// Segments carry at least this many bytes, padded.
-const LEAST_SEGMENT: usize = 7;
+const MIN_SEGMENT: usize = 7;
 
 const COE: u8 = 3;
 const SDO_REQUEST: u16 = 2;
@@ -234,7 +234,7 @@ impl Device {
         }
         let now = (length - done).min(SEGMENT);
         let last = done + now == length;
-        let unused = LEAST_SEGMENT.saturating_sub(now);
+        let unused = MIN_SEGMENT.saturating_sub(now);
         let mut reply = Reply::new(SDO_RESPONSE, 0, 0, 0);
         reply.bytes[0] = u8::from(toggle) << 4 | (unused as u8) << 1 | u8::from(last);
         reply.bytes[1..4].fill(0);
@@ -282,7 +282,7 @@ impl Device {
             return Err(abort::TOGGLE);
         }
         let mut now = sdo.len() - 1;
-        if now <= LEAST_SEGMENT {
+        if now <= MIN_SEGMENT {
             now = now.saturating_sub(usize::from(command >> 1 & 7));
         }
         if done + now > length {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use support::patient_humanoid;
 use takt_link_ethercat::control::{
-    ControlConfig, ControlError, ETHERCAT, ExchangeMode, MOST_FRAME_BYTES, Wire, XdpAttach, XdpOptions,
+    ControlConfig, ControlError, ETHERCAT, ExchangeMode, MAX_FRAME_BYTES, Wire, XdpAttach, XdpOptions,
     bring_up, open_xdp,
 };
 use takt_link_ethercat::segment::raw::RawSocket;
@@ -142,7 +142,7 @@ fn ethercat_frames_come_stamped_and_others_go_their_usual_way() {
                 .unwrap()
         };
         let mut buffer = [0; 2048];
-        for length in [14, 60, 1000, MOST_FRAME_BYTES] {
+        for length in [14, 60, 1000, MAX_FRAME_BYTES] {
             // A veth has nothing shorter, and nothing to pad with.
             let sent = frame(ETHERCAT, length.max(15), length as u8);
             let before_ns = monotonic_ns();
@@ -157,7 +157,7 @@ fn ethercat_frames_come_stamped_and_others_go_their_usual_way() {
             let got = far.receive(&mut buffer).unwrap().unwrap();
             assert_eq!((got, &buffer[..sent.len()]), (sent.len().max(60), &sent[..]), "{attach:?}");
         }
-        assert!(wire.send(&[0; MOST_FRAME_BYTES + 1]).is_err());
+        assert!(wire.send(&[0; MAX_FRAME_BYTES + 1]).is_err());
         let before = counters();
         far.send(&frame(0x88B5, 100, 1)).unwrap();
         far.send(&frame(ETHERCAT, 100, 2)).unwrap();

@@ -35,10 +35,10 @@ use crate::workload::{Activity, Order, Workload};
 
 /// Busy windows of more activations are not analysed: far more than a robot's busiest executor has
 /// within its goals, and still a matter of milliseconds.
-const MOST_ACTIVATIONS: u64 = 5_000;
+const MAX_ACTIVATIONS: u64 = 5_000;
 
 /// Steps of a time line at most: those of a busy window, and of what lies right behind it.
-const MOST_STEPS: usize = 2 * MOST_ACTIVATIONS as usize;
+const MAX_STEPS: usize = 2 * MAX_ACTIVATIONS as usize;
 
 /// Times the RTSS'21 bound is put in where a bound goes in. Two or three suffice in practice, and
 /// every one is safe.
@@ -92,7 +92,7 @@ pub(super) fn time_line<'w>(
     let callbacks = workload.executors[server].callbacks.iter().zip(flows);
     let active = callbacks.filter(|(_, flows)| !flows.is_zero());
     let callbacks = active.map(|(callback, flows)| (&workload.callbacks[*callback], flows.clone())).collect();
-    TimeLine::new(callbacks, MOST_STEPS, old)
+    TimeLine::new(callbacks, MAX_STEPS, old)
 }
 
 impl<'a> Served<'a> {
@@ -132,7 +132,7 @@ impl<'a> Served<'a> {
         let mut all = self.line.sum(None);
         let window = search(on, 0, 1, |delta| all.load(delta))?;
         let counts = self.demands.iter().map(|d| d.arrivals.count(window.saturating_add(1)));
-        (counts.fold(0, u64::saturating_add) <= MOST_ACTIVATIONS).then_some(window)
+        (counts.fold(0, u64::saturating_add) <= MAX_ACTIVATIONS).then_some(window)
     }
 
     /// Response times of all callbacks. Of one that is no greater than its floor it may be said

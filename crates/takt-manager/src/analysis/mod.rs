@@ -54,7 +54,7 @@ use hash::HashMap;
 use joint::Travels;
 pub use ranks::Ahead;
 use settle::{Begins, Settled, State};
-pub use shared::MOST_RANKS;
+pub use shared::MAX_RANKS;
 use shared::{Beside, Remembered, Rises, Together, sleeps_more_than_it_works};
 pub use supply::Enforcement;
 use supply::Supply;

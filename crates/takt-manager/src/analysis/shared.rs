@@ -64,14 +64,14 @@ use crate::curves::{Flows, Rising};
 use crate::workload::{Activity, Order, Workload};
 
 /// Ranks of executors at most.
-pub const MOST_RANKS: usize = 4;
+pub const MAX_RANKS: usize = 4;
 /// Rounds of the fixed point over all executors.
 const ROUNDS: usize = 100;
 /// Rounds in which bounds that hold already are made tighter; each counts, and two give nearly all
 /// that there is.
 const TIGHTER: usize = 3;
 /// More steps of one core's demand are not looked at.
-const MOST_STEPS: usize = 50_000;
+const MAX_STEPS: usize = 50_000;
 /// Multiples of the period in which a demand is held against its budget. As demands of longer
 /// intervals are at most sums of those of shorter ones, one would do.
 const PERIODS: u64 = 32;
@@ -161,7 +161,7 @@ impl Analysis<'_> {
     }
 
     /// The same where executors of a core do not run while one of a lower rank there wants to,
-    /// which [`Self::ranked_budget_ns`] sees to. Ranks are below [`MOST_RANKS`].
+    /// which [`Self::ranked_budget_ns`] sees to. Ranks are below [`MAX_RANKS`].
     #[must_use]
     pub fn share_ranked(&mut self, cores: &[Option<usize>], ranks: &[usize]) -> Solution {
         let _spent = crate::spent::on(crate::spent::Part::Timing);
@@ -169,7 +169,7 @@ impl Analysis<'_> {
         // The limit is twice the longest goal, where that is up to some seconds: what takes longer
         // than half of it keeps none, and steps cost time.
         self.horizon_ns = (self.limit_ns / 2).max(self.limit_ns.saturating_sub(2_000_000_000));
-        self.ranks = ranks.iter().map(|rank| (*rank).min(MOST_RANKS - 1)).collect();
+        self.ranks = ranks.iter().map(|rank| (*rank).min(MAX_RANKS - 1)).collect();
         // Bounds of other placements.
         self.chains.clear();
         self.busy.clear();
@@ -364,7 +364,7 @@ impl Analysis<'_> {
             let (half_ns, most_ns) = ((self.disturbance.window_ns / 2).max(1), self.disturbance.most_ns);
             first_ns = most_ns;
             let mut at_ns = half_ns;
-            while at_ns < to_ns && more.len() < MOST_STEPS {
+            while at_ns < to_ns && more.len() < MAX_STEPS {
                 more.push((at_ns + 1, most_ns));
                 at_ns = at_ns.saturating_add(half_ns);
             }
@@ -389,7 +389,7 @@ impl Analysis<'_> {
                 };
                 first_ns = first_ns.saturating_add(rises.first_ns);
                 steps += rises.more.len();
-                if steps > MOST_STEPS {
+                if steps > MAX_STEPS {
                     return None;
                 }
                 of.push(rises.more.clone());
@@ -472,7 +472,7 @@ impl Rises {
         let (mut known_ns, mut rising, mut more) = (first_ns, Rising::from(flows, back_ns), Vec::new());
         while let Some((next_ns, count)) = rising.next(flows) {
             // More are too many in any case.
-            if next_ns - back_ns > to_ns || more.len() > MOST_STEPS {
+            if next_ns - back_ns > to_ns || more.len() > MAX_STEPS {
                 break;
             }
             let busy_ns = busy(count);

@@ -16,11 +16,11 @@ mod words;
 pub use words::percent;
 
 /// Least budget as a share of the period: below, the switching costs more than the work.
-const LEAST_SHARE: u64 = 100;
+const MIN_SHARE: u64 = 100;
 
 /// Trials of less budget per search. Enough for some twenty executors; in bigger systems the rest
 /// of the budgets stays as it is, so that a plan comes in time.
-const MOST_TRIALS: usize = 200;
+const MAX_TRIALS: usize = 200;
 
 /// What budgets may be.
 #[derive(Debug, Clone, PartialEq)]
@@ -133,7 +133,7 @@ impl<'a, 'w> Search<'a, 'w> {
         let mut before = self.budgets_ns.clone();
         let mut decided = self.decisions.len();
         let mut result = self.try_guarantee(chain);
-        if self.trials < MOST_TRIALS && matches!(&result, Err(refusal) if refusal.crowded) {
+        if self.trials < MAX_TRIALS && matches!(&result, Err(refusal) if refusal.crowded) {
             self.budgets_ns.clone_from(&before);
             self.decisions.truncate(decided);
             if self.trim(chain) {
@@ -215,7 +215,7 @@ impl<'a, 'w> Search<'a, 'w> {
         order.sort_by_key(|s| (Reverse(self.budgets_ns[*s]), *s));
         let before: u64 = self.budgets_ns.iter().sum();
         for &server in &order {
-            if self.trials >= MOST_TRIALS {
+            if self.trials >= MAX_TRIALS {
                 break;
             }
             let (mut least, mut enough) = (0, self.budgets_ns[server]);
@@ -306,7 +306,7 @@ impl<'a, 'w> Search<'a, 'w> {
             // 3: bw <- needed / horizon
             let budget = self
                 .share(needed, self.limits.horizon_ns)
-                .clamp(self.analysis.period_ns() / LEAST_SHARE, self.limits.most_ns());
+                .clamp(self.analysis.period_ns() / MIN_SHARE, self.limits.most_ns());
             self.budgets_ns[server] = budget;
             let bandwidth = self.bandwidth(budget);
             let words = format!("gave {} {}: its long-term demand", self.name(server), percent(bandwidth));

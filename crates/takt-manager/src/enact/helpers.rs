@@ -28,16 +28,16 @@ use takt_reserve::{Trouble, WORKERS_FILE, partition};
 
 /// A helper is not judged by a shorter time: whatever just woke has used all of the last
 /// millisecond.
-const LEAST_WATCHED_NS: u64 = 200_000_000;
+const MIN_WATCHED_NS: u64 = 200_000_000;
 /// Between two looks at all helpers: reading a hundred of them takes a quarter of a millisecond.
 const LOOK_NS: u64 = 1_000_000_000;
 /// A messenger runs no longer than this at a time, on average: copies of a large image take a
 /// millisecond.
-const MOST_TURN_NS: u64 = 1_000_000;
+const MAX_TURN_NS: u64 = 1_000_000;
 /// And no more than this share of a CPU.
-const MOST_MESSENGER_SHARE: f64 = 0.05;
+const MAX_MESSENGER_SHARE: f64 = 0.05;
 /// Turns per second below which nothing can be said.
-const LEAST_TURNS: u64 = 2;
+const MIN_TURNS: u64 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Kind {
@@ -91,7 +91,7 @@ impl Helpers {
 
 /// Twice as much for one that is a messenger already, so that nobody goes to and fro.
 fn most_share(kind: Kind) -> f64 {
-    if kind == Kind::Messenger { 2.0 * MOST_MESSENGER_SHARE } else { MOST_MESSENGER_SHARE }
+    if kind == Kind::Messenger { 2.0 * MAX_MESSENGER_SHARE } else { MAX_MESSENGER_SHARE }
 }
 
 fn attributes(policy: &Policy) -> Attributes {
@@ -175,7 +175,7 @@ impl<K: Kernel> Enactor<K> {
     }
 
     /// What each helper has been doing, measured since it was last looked at, at least
-    /// [`LEAST_WATCHED_NS`] ago. `all`: there are no others.
+    /// [`MIN_WATCHED_NS`] ago. `all`: there are no others.
     fn measure(&mut self, threads: &[(u32, u32)], now_ns: u64, all: bool) -> Result<(), Error> {
         let used: Vec<Option<(u64, Usage)>> =
             threads.iter().map(|&(pid, tid)| self.usage(pid, tid)).collect();
@@ -194,20 +194,20 @@ impl<K: Kernel> Enactor<K> {
                 Helper { start_ticks, at_ns: now_ns, run_ns, turns, kind: Kind::Unknown, share: 0.0 };
             if let Some(known) = before.get(&tid).filter(|known| known.start_ticks == start_ticks) {
                 let passed_ns = now_ns.saturating_sub(known.at_ns);
-                if !all || passed_ns < LEAST_WATCHED_NS {
+                if !all || passed_ns < MIN_WATCHED_NS {
                     seen.insert(tid, *known);
                     continue;
                 }
                 let used_ns = run_ns.saturating_sub(known.run_ns);
                 let turns = turns.saturating_sub(known.turns);
                 now.share = used_ns as f64 / passed_ns as f64;
-                let least = LEAST_TURNS.max(LEAST_TURNS * passed_ns / 1_000_000_000);
+                let least = MIN_TURNS.max(MIN_TURNS * passed_ns / 1_000_000_000);
                 now.kind = if known.kind == Kind::Computes || now.share > self.options.most_helper_share {
                     Kind::Computes
                 } else if turns < least {
                     // It sleeps: as before, be that known or not.
                     known.kind
-                } else if now.share <= most_share(known.kind) && used_ns / turns.max(1) <= MOST_TURN_NS {
+                } else if now.share <= most_share(known.kind) && used_ns / turns.max(1) <= MAX_TURN_NS {
                     Kind::Messenger
                 } else {
                     Kind::Plain

@@ -87,12 +87,12 @@ pub(super) enum Answer {
 }
 
 /// Time between two looks at a thread, at least.
-const LEAST_NS: u64 = 20_000_000;
+const MIN_NS: u64 = 20_000_000;
 /// Looks in a row at which a released thread has caught up.
 const LOOKS: u32 = 2;
 
 /// How many budgets of debt are remembered: a tick of 10 ms and a budget of 1 ms make ten.
-const MOST_DEBT: i64 = 10;
+const MAX_DEBT: i64 = 10;
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Seen {
@@ -127,7 +127,7 @@ impl Watch {
             let pid = one.thread.pid;
             // Looking costs system calls; more than once in two periods shows little more, and
             // nobody answers within less.
-            let least_ns = one.held.period_ns.saturating_mul(2).max(LEAST_NS);
+            let least_ns = one.held.period_ns.saturating_mul(2).max(MIN_NS);
             let known = self.seen.get(&tid).filter(|seen| seen.start_ticks == one.thread.start_ticks);
             if known.is_some_and(|seen| now_ns.saturating_sub(seen.at_ns) < least_ns) {
                 continue;
@@ -154,7 +154,7 @@ impl Watch {
             let share = one.held.budget_ns as f64 / one.held.period_ns.max(1) as f64;
             let earned_ns = (share * passed_ns as f64) as i64;
             let left_ns = seen.left_ns.saturating_add(earned_ns).saturating_sub_unsigned(used_ns);
-            seen.left_ns = left_ns.clamp(budget_ns.saturating_mul(-MOST_DEBT), budget_ns);
+            seen.left_ns = left_ns.clamp(budget_ns.saturating_mul(-MAX_DEBT), budget_ns);
             // More than one budget cannot be saved up: who has less than that left, or debt, left
             // nothing unused. A fiftieth, because the kernel accounts budgets at its own grain.
             let spent = left_ns <= budget_ns + budget_ns / 50;

@@ -28,7 +28,7 @@ pub use write::comment;
 /// Ways of one chain that are measured; the longest are.
 const WAYS: usize = 4;
 /// Ways measured in all: each costs a little with every event of its callbacks.
-const MOST_WATCHED: usize = 512;
+const MAX_WATCHED: usize = 512;
 /// First search for chains after the first event, and the longest time between two.
 const FIRST_SEARCH_NS: u64 = 500_000_000;
 const SEARCH_EVERY_NS: u64 = 5_000_000_000;
@@ -237,7 +237,7 @@ impl Watched {
         for chain in chains {
             for path in chain.paths.iter().take(WAYS) {
                 let path = names(model, path);
-                if !self.0.contains_key(&path) && self.0.len() < MOST_WATCHED {
+                if !self.0.contains_key(&path) && self.0.len() < MAX_WATCHED {
                     let spec = ChainSpec { name: chain.name.clone(), path: path.clone(), goal_ns: None };
                     self.0.insert(path, extractor.watch(spec));
                 }

@@ -14,7 +14,7 @@ pub const GOAL_FACTOR: f64 = 1.5;
 /// Where the analysis cannot promise the proposal, a goal is relaxed up to so many times of it, or
 /// up to the mean time between two activations of the chain's start, which is its implicit
 /// deadline: beyond both it is another requirement.
-const MOST_RELAXED: u64 = 16;
+const MAX_RELAXED: u64 = 16;
 /// Rounds of relaxing.
 const ROUNDS: usize = 4;
 /// Digits of goals: what a person would write.
@@ -76,7 +76,7 @@ fn relax(chains: &mut [LearntChain], first: &[Option<u64>], model: &Model) -> bo
         // At least to the next step.
         let wanted_ns = chain.bound_ns.unwrap_or(goal_ns.saturating_mul(2)).max(goal_ns.saturating_add(1));
         let wanted_ns = goal(wanted_ns as f64);
-        let most_ns = first_ns.saturating_mul(MOST_RELAXED).max(interval_ns(model, &chain.start));
+        let most_ns = first_ns.saturating_mul(MAX_RELAXED).max(interval_ns(model, &chain.start));
         if chain.state == "degraded" && wanted_ns <= most_ns {
             chain.goal_ns = Some(wanted_ns);
             changed = true;

@@ -29,7 +29,7 @@ const INTERVALS: usize = 128;
 /// it.
 pub(super) const ALL_END_NS: u64 = 2_000_000_000;
 /// Broken assumptions kept in words.
-const MOST_LISTED: usize = 16;
+const MAX_LISTED: usize = 16;
 
 /// The chains of a run.
 #[derive(Debug, Default)]
@@ -306,7 +306,7 @@ impl Ledger {
                 chain.refute(broken.at_ns, broken.to_string());
             }
             chain.broken_ns = chain.broken_ns.max(Some(broken.at_ns));
-            if chain.broken.len() < MOST_LISTED {
+            if chain.broken.len() < MAX_LISTED {
                 chain.broken.push(broken.clone());
             }
             findings.replan = true;
@@ -471,9 +471,9 @@ impl Chain {
 
     fn refute(&mut self, at_ns: u64, words: String) {
         self.refuted_times += 1;
-        if self.refutations.len() == MOST_LISTED {
+        if self.refutations.len() == MAX_LISTED {
             // The first ones report how it began, the last ones how it goes.
-            self.refutations.remove(MOST_LISTED / 2);
+            self.refutations.remove(MAX_LISTED / 2);
         }
         self.refutations.push((at_ns, words));
     }

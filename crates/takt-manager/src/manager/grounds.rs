@@ -15,7 +15,7 @@ use crate::workload::{Activity, Suspension};
 /// seen to take longer they waited for a CPU, which nothing promises them: they have no
 /// reservations, and run when those that have leave them something. The longest of such waits says
 /// nothing about the next.
-pub const MOST_DELIVERY_NS: u64 = 25_000_000;
+pub const MAX_DELIVERY_NS: u64 = 25_000_000;
 
 /// The grounds of a plan.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -44,7 +44,7 @@ pub struct ChainGrounds {
     /// Callbacks whose messages pass the middleware, and nobody knows how long that takes.
     pub undelivered: Vec<String>,
     /// Callbacks on its way whose messages the middleware was seen to hold for longer than
-    /// [`MOST_DELIVERY_NS`], and how long.
+    /// [`MAX_DELIVERY_NS`], and how long.
     pub delayed: Vec<(String, u64)>,
     /// Processes on its way that messages of other threads come to by the middleware.
     pub receivers: BTreeSet<u32>,
@@ -261,7 +261,7 @@ fn delayed(model: &Model, on_path: &[usize]) -> Vec<(String, u64)> {
     let on_path = on_path.iter().filter_map(|number| model.callbacks.get(*number));
     let longest = |callback: &Callback| {
         let delivery = callback.delivery?;
-        delivery.most_ns.max(delivery.own_most_ns).filter(|ns| *ns > MOST_DELIVERY_NS)
+        delivery.most_ns.max(delivery.own_most_ns).filter(|ns| *ns > MAX_DELIVERY_NS)
     };
     on_path.filter_map(|callback| Some((callback.name.clone(), longest(callback)?))).collect()
 }

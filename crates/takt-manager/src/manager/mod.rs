@@ -30,7 +30,7 @@ mod widened;
 mod write;
 
 pub use crate::plan::Slack;
-pub use grounds::{ChainGrounds, Grounds, MOST_DELIVERY_NS};
+pub use grounds::{ChainGrounds, Grounds, MAX_DELIVERY_NS};
 pub use network::{against, outside_topic};
 
 use present::{Held, carried, within};

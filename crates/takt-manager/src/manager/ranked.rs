@@ -9,7 +9,7 @@
 use super::Manager;
 use super::present::Held;
 use super::shared::{LONGEST_PERIOD_NS, SECOND_NS};
-use crate::analysis::{Ahead, Analysis, MOST_RANKS, Solution};
+use crate::analysis::{Ahead, Analysis, MAX_RANKS, Solution};
 use crate::budget::Request;
 use crate::partition::{Slots, keeps};
 
@@ -20,7 +20,7 @@ const HEADROOM: f64 = 1.1;
 /// An order is worth having if windows become shorter by this share.
 const WORTH: f64 = 0.95;
 /// Places of an order at which it is cut, at most, and ranks of long orders.
-const MOST_CUTS: usize = 5;
+const MAX_CUTS: usize = 5;
 const RANKS_OF_MANY: usize = 3;
 
 /// The rank of each executor on its core: shorter periods come first. `None`: all are alike, or too
@@ -37,7 +37,7 @@ pub(super) fn ranks(cores: &[Option<usize>], periods_ns: &[u64]) -> Option<Vec<u
     };
     let ranks: Vec<usize> = (0..cores.len()).map(|server| rank(server).unwrap_or(0)).collect();
     let most = ranks.iter().copied().max().unwrap_or(0);
-    (1..MOST_RANKS).contains(&most).then_some(ranks)
+    (1..MAX_RANKS).contains(&most).then_some(ranks)
 }
 
 /// One executor of a core, as the search sees it.
@@ -164,14 +164,14 @@ impl Manager {
             }
             let Some(all_ns) = windows_ns.last().copied() else { continue };
             let alike: f64 = members.iter().map(|member| all_ns as f64 / member.goal_ns).sum();
-            let step = members.len().div_ceil(MOST_CUTS + 1).max(1);
-            let many = members.len() > MOST_CUTS + 1;
+            let step = members.len().div_ceil(MAX_CUTS + 1).max(1);
+            let many = members.len() > MAX_CUTS + 1;
             let mut search = Search {
                 ages_ns: ages_ns.clone(),
                 cuts: (1..members.len()).step_by(step).collect(),
                 members,
                 windows_ns,
-                most_ranks: if many { RANKS_OF_MANY } else { MOST_RANKS },
+                most_ranks: if many { RANKS_OF_MANY } else { MAX_RANKS },
                 capacity: self.platform.most_on(self.platform.cores[core]),
                 best: (alike * WORTH, 0.0, Vec::new()),
             };
@@ -281,7 +281,7 @@ mod tests {
             members: vec![member(0, 2), member(1, 30)],
             windows_ns: vec![2_000_000, 32_000_000],
             cuts: vec![1],
-            most_ranks: MOST_RANKS,
+            most_ranks: MAX_RANKS,
             capacity: 0.9,
             best: (0.6, 0.0, Vec::new()),
         };

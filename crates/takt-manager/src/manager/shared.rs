@@ -25,7 +25,7 @@ const BUDGET_PERCENT: u64 = 125;
 /// a core these are 576 ms.
 pub(super) const LONGEST_PERIOD_NS: u64 = 320_000_000;
 /// Besides, all work of a core within a second is at most this.
-const MOST_OF_SECOND_NS: u64 = 900_000_000;
+const MAX_OF_SECOND_NS: u64 = 900_000_000;
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
 
 /// What a plan for shared cores must reckon with.
@@ -408,7 +408,7 @@ impl Manager {
             let on_core = (0..cores.len()).filter(|server| cores[*server] == Some(core));
             let mut work_ns = on_core.map(|server| analysis.most_work_ns(server, SECOND_NS, solution));
             let sum = work_ns.try_fold(0_u64, |sum, ns| Some(sum.saturating_add(ns?)));
-            sum.is_some_and(|sum| sum <= MOST_OF_SECOND_NS)
+            sum.is_some_and(|sum| sum <= MAX_OF_SECOND_NS)
         })
     }
 

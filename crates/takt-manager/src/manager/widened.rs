@@ -5,7 +5,7 @@
 //!   bounds.
 //! - **An exhausted budget** of an executor whose execution times are within their curves (an
 //!   activation that has not ended yet, work that no event shows): its execution times are taken
-//!   to be a quarter longer, and once more with each plan that did not suffice, [`MOST_QUARTERS`]
+//!   to be a quarter longer, and once more with each plan that did not suffice, [`MAX_QUARTERS`]
 //!   times at most. As soon as a measured curve has grown it explains the overrun, and replaces
 //!   this.
 //!
@@ -26,7 +26,7 @@ use crate::workload::Workload;
 /// Completions that are evidence: fewer say little about what is rare.
 const EVIDENCE: u64 = 100;
 /// Execution times become at most four times as long for an overrun that nothing explains.
-const MOST_QUARTERS: u32 = 12;
+const MAX_QUARTERS: u32 = 12;
 
 /// What was seen and not explained.
 #[derive(Debug, Default)]
@@ -164,7 +164,7 @@ impl Manager {
         (known.last_ns, known.completions) = (now_ns, 0);
         if known.under != decided {
             known.under = decided;
-            known.quarters = (known.quarters + 1).min(MOST_QUARTERS);
+            known.quarters = (known.quarters + 1).min(MAX_QUARTERS);
             self.look_anew();
         }
     }
@@ -235,7 +235,7 @@ mod tests {
             manager.widened.planned();
             manager.overrun(7, 100);
         }
-        assert_eq!(manager.widened.overruns[&7].quarters, MOST_QUARTERS);
+        assert_eq!(manager.widened.overruns[&7].quarters, MAX_QUARTERS);
         manager.forget_what_is_old(601 * S);
         assert!(!manager.widened.overruns.is_empty(), "nothing was measured since");
         manager.measured(0, EVIDENCE, 1000, 601 * S);

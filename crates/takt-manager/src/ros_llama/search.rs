@@ -13,7 +13,7 @@ use crate::plan::{Decision, Step};
 use crate::words::ms;
 
 /// Less than this is no reservation: the kernel refuses it.
-const LEAST_BUDGET_NS: u64 = takt_reserve::LEAST_BUDGET_NS;
+const MIN_BUDGET_NS: u64 = takt_reserve::MIN_BUDGET_NS;
 
 /// The search for budgets, chain by chain; holds what the chains so far were given.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ impl<'a, 'w> Search<'a, 'w> {
                 return Err(refusal(self.without_bound(influencing, whole)));
             };
             // 3: bw(e) <- needed / horizon. More than 100 % is degraded by line 7.
-            let budget_ns = self.share_ns(needed_ns).clamp(LEAST_BUDGET_NS, self.analysis.period_ns());
+            let budget_ns = self.share_ns(needed_ns).clamp(MIN_BUDGET_NS, self.analysis.period_ns());
             self.budgets_ns[e] = budget_ns;
             let bandwidth = self.bandwidth(budget_ns);
             let words = format!("gave {} {}: its long-term demand", self.name(e), percent(bandwidth));

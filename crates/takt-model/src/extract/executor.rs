@@ -13,7 +13,7 @@ use super::suspend::Ended;
 /// How long nothing must be heard of a process whose main thread has ended.
 const QUIET_NS: u64 = 1_000_000_000;
 /// Models that are kept until they are asked for: processes of one system end together.
-const MOST_FAREWELLS: usize = 8;
+const MAX_FAREWELLS: usize = 8;
 
 impl Extractor {
     /// The thread serves callbacks. What it published before was start-up.
@@ -253,7 +253,7 @@ impl Extractor {
     /// executor they are gone.
     fn keep_farewell(&mut self, thread: usize, at_ns: u64) {
         let ThreadState { pid, executor, .. } = self.tables.threads[thread];
-        let is_wanted = executor && !self.options.keep_ended && self.farewells.len() < MOST_FAREWELLS;
+        let is_wanted = executor && !self.options.keep_ended && self.farewells.len() < MAX_FAREWELLS;
         if is_wanted && self.has_unrun(pid, at_ns) {
             let model = self.snapshot(at_ns);
             self.farewells.push(model);

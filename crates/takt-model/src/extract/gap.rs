@@ -13,7 +13,7 @@ use takt_ros::event::GapCause;
 use super::Extractor;
 
 /// Gaps that are kept one by one; of more, the length alone.
-const MOST_GAPS: usize = 1024;
+const MAX_GAPS: usize = 1024;
 /// A session that is started holds the observed processes up while it reaches each of them: 40 ms
 /// were seen, in which no timer ran. What is released before that is over is not judged.
 const STARTS_NS: u64 = 100_000_000;
@@ -55,7 +55,7 @@ impl Gaps {
         self.total_ns =
             self.total_ns.saturating_add(gap.to_ns.saturating_sub(gap.from_ns.max(self.until_ns)));
         self.until_ns = self.until_ns.max(gap.to_ns);
-        if self.listed.len() < MOST_GAPS {
+        if self.listed.len() < MAX_GAPS {
             self.listed.push(gap);
         }
     }

@@ -10,7 +10,7 @@ use crate::guard::{
 };
 
 /// Callbacks reported at once that run where no plan knew them.
-const MOST_UNPLANNED: usize = 64;
+const MAX_UNPLANNED: usize = 64;
 /// Messages of a topic whose publication was not seen, of which as many are no news: their events
 /// may have been lost.
 const UNSEEN: u64 = 3;
@@ -57,7 +57,7 @@ impl Guarded {
             },
         };
         let reported = || self.unplanned.iter().any(|(known, _)| *known == callback);
-        if !self.callbacks.contains_key(&callback) && !reported() && self.unplanned.len() < MOST_UNPLANNED {
+        if !self.callbacks.contains_key(&callback) && !reported() && self.unplanned.len() < MAX_UNPLANNED {
             self.unplanned.push((callback, thread));
             self.noticed.set();
         }
@@ -70,7 +70,7 @@ impl Guarded {
             self.strangers.push(topic);
             // Reported once.
             self.strangers.dedup();
-            self.strangers.truncate(MOST_UNPLANNED);
+            self.strangers.truncate(MAX_UNPLANNED);
             self.noticed.set();
         }
     }

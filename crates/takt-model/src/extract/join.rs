@@ -14,7 +14,7 @@ use super::state::{CallbackState, Joint, Origin, Tag, Waiting};
 
 /// Messages that wait in one subscription's queue at most: what `message_filters` is given is ten
 /// as a rule.
-const MOST_WAITING: usize = 64;
+const MAX_WAITING: usize = 64;
 
 /// Whether a callback is the entrance to a message filter.
 pub(super) fn is_entrance(callback: &CallbackState) -> bool {
@@ -42,7 +42,7 @@ impl Extractor {
         if !is_entrance(callback) {
             return;
         }
-        if callback.waiting.len() >= MOST_WAITING {
+        if callback.waiting.len() >= MAX_WAITING {
             callback.waiting.pop_front();
         }
         callback.waiting.push_back(Waiting { head, tags: tags.to_vec() });

@@ -7,12 +7,12 @@ use takt_ros::event::Handle;
 use super::Extractor;
 use super::delivery::Receipt;
 use super::outside::OutsideState;
-use super::run::{MOST_EDGES, add_edge, edge_to, ran_on};
+use super::run::{MAX_EDGES, add_edge, edge_to, ran_on};
 use super::service::is_of_action;
 use super::state::{Origin, Publication, PublisherState, SourceState, SubscriptionState, Take};
 
 /// Messages of an intra-process buffer that are followed.
-const MOST_BUFFERED: u64 = 1024;
+const MAX_BUFFERED: u64 = 1024;
 
 impl Extractor {
     pub(super) fn publisher(&mut self, pid: u32, handle: Handle, rmw: bool) -> Option<usize> {
@@ -103,7 +103,7 @@ impl Extractor {
                 // A ring buffer of the subscription's depth: the oldest message goes. Where the
                 // depth is not known, none goes that the subscription may still take: a latency
                 // that is too long is no promise.
-                let depth = if state.depth == 0 { MOST_BUFFERED } else { state.depth.min(MOST_BUFFERED) };
+                let depth = if state.depth == 0 { MAX_BUFFERED } else { state.depth.min(MAX_BUFFERED) };
                 if buffer.len() as u64 >= depth {
                     buffer.pop_front();
                 }
@@ -193,7 +193,7 @@ impl Extractor {
             return Some(self.messages.publish(thread, topic, at_ns, tags));
         }
         if state.executor {
-            if state.outside.len() < MOST_EDGES {
+            if state.outside.len() < MAX_EDGES {
                 state.outside.push(topic);
             }
             return Some(self.messages.publish(thread, topic, at_ns, &[]));
@@ -251,7 +251,7 @@ impl Extractor {
         // Its name comes from what it publishes.
         self.renamed |= callback.publishes.len() != edges;
         let source = self.tables.threads[thread].source.as_mut()?;
-        if source.topics.len() < MOST_EDGES {
+        if source.topics.len() < MAX_EDGES {
             source.topics.push(topic);
         }
         source.last = Some((at_ns, cpu_ns));

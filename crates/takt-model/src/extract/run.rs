@@ -14,7 +14,7 @@ use crate::{ArrivalRecorder, GreatestRecorder};
 /// Callbacks inside callbacks on one thread; deeper ones are taken for a stream without ends.
 const DEEPEST: usize = 16;
 /// Topics that one callback publishes to, and threads that one callback runs on, at most.
-pub(super) const MOST_EDGES: usize = 256;
+pub(super) const MAX_EDGES: usize = 256;
 
 impl Extractor {
     pub(super) fn callback_start(
@@ -457,7 +457,7 @@ impl Edge {
 pub(super) fn edge_to(callback: &mut CallbackState, topic: usize, arrivals: Arrivals) -> Option<&mut Edge> {
     let known = callback.publishes.iter().position(|edge| edge.topic == topic);
     let place = match known {
-        None if callback.publishes.len() >= MOST_EDGES => return None,
+        None if callback.publishes.len() >= MAX_EDGES => return None,
         None => {
             let last = callback.activations.wrapping_sub(1);
             let most = GreatestRecorder::default();
@@ -526,7 +526,7 @@ pub(super) fn ran_on(callback: &mut CallbackState, thread: usize) {
     }
     if let Some((_, runs)) = callback.threads.iter_mut().find(|(known, _)| *known == thread) {
         *runs += 1;
-    } else if callback.threads.len() < MOST_EDGES {
+    } else if callback.threads.len() < MAX_EDGES {
         callback.threads.push((thread, 1));
     }
 }

@@ -11,7 +11,7 @@ use super::state::Origin;
 use crate::{CallbackId, Model, Shortest, TopicId};
 
 /// Topics remembered of one callback; to others it sends as soon as it starts, as far as is known.
-const MOST_TOPICS: usize = 256;
+const MAX_TOPICS: usize = 256;
 
 /// Those of one callback.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl ShortestTimes {
     pub(crate) fn sent(&mut self, topic: usize, after_ns: u64) {
         if let Some((_, known_ns)) = self.sent.iter_mut().find(|(known, _)| *known == topic) {
             *known_ns = (*known_ns).min(after_ns);
-        } else if self.sent.len() < MOST_TOPICS {
+        } else if self.sent.len() < MAX_TOPICS {
             self.sent.push((topic, after_ns));
         }
     }

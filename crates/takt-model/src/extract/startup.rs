@@ -10,7 +10,7 @@
 //!   until nothing was registered (nodes, publishers, subscriptions, services, clients, timers) for
 //!   [`SETTLED_NS`], and for [`LONGEST_NS`] at most.
 //! - A process that makes a node later (a component is loaded) is starting again. Whoever goes on
-//!   making nodes is at work and not starting: only the first [`MOST_STARTS`] count, and only nodes
+//!   making nodes is at work and not starting: only the first [`MAX_STARTS`] count, and only nodes
 //!   begin one, so that a callback that makes a publisher at each call hides nothing.
 //! - Messages that a starting process publishes, activations by them anywhere, and all activations
 //!   in a starting process are kept **apart**, and so are activations by messages of unknown origin
@@ -49,7 +49,7 @@ pub const SETTLED_NS: u64 = 1_000_000_000;
 pub const LONGEST_NS: u64 = 30_000_000_000;
 /// Starts of one process that count as such. 32: more components than a container loads, if each is
 /// loaded for itself.
-pub const MOST_STARTS: u32 = 32;
+pub const MAX_STARTS: u32 = 32;
 /// After so long the steady state has shown itself. Three seconds: several periods of what is slow
 /// in robots, and less than the time to the first plan.
 pub const SHOWN_NS: u64 = 3_000_000_000;
@@ -83,7 +83,7 @@ impl Startups {
         };
         if at_ns < start.until_ns {
             start.until_ns = until_ns.min(start.began_ns.saturating_add(LONGEST_NS));
-        } else if is_node && start.starts < MOST_STARTS {
+        } else if is_node && start.starts < MAX_STARTS {
             *start = Start { began_ns: at_ns, until_ns, starts: start.starts + 1 };
         }
         self.last_ns = self.last_ns.max(start.until_ns);
@@ -261,7 +261,7 @@ mod tests {
             startups.registered(1, k * 3 * S, true);
             startups.is_starting(1, k * 3 * S)
         });
-        assert_eq!(starting.count() as u32, MOST_STARTS);
+        assert_eq!(starting.count() as u32, MAX_STARTS);
     }
 
     fn spans(stamps: &[u64], events: usize) -> Option<u64> {

@@ -10,7 +10,7 @@
 //! dozen parameter services each that nobody ever calls).
 //!
 //! A timer can be **cancelled**, and then never runs; no event shows. One that did not run for
-//! [`PERIODS`] of its periods, and for [`LEAST_NS`], while its executor ran other callbacks, is
+//! [`PERIODS`] of its periods, and for [`MIN_NS`], while its executor ran other callbacks, is
 //! taken to stand still. Should it run after all, that is an execution time above its curve.
 //!
 //! # Passed over
@@ -36,11 +36,11 @@ use crate::{CallbackId, Executor, ExecutorId, Model, NodeId, PassedOver, Silent,
 /// some, and not that many in a row.
 const PERIODS: u64 = 10;
 /// And so long, whatever its period is: ten seconds, in which any executor gets round.
-const LEAST_NS: u64 = 10_000_000_000;
+const MIN_NS: u64 = 10_000_000_000;
 /// Messages to a subscription that was just made may come before its publisher knows of it.
 const DISCOVERED_NS: u64 = SETTLED_NS;
 /// Messages whose times are kept: more wait in no queue within a goal.
-const MOST_NEWEST: usize = 1024;
+const MAX_NEWEST: usize = 1024;
 
 impl Unheard {
     pub(super) fn clear(&mut self) {
@@ -53,7 +53,7 @@ impl Unheard {
             self.first_ns = at_ns;
         }
         self.count += 1;
-        if self.newest_ns.len() == MOST_NEWEST {
+        if self.newest_ns.len() == MAX_NEWEST {
             self.newest_ns.pop_front();
         }
         self.newest_ns.push_back(at_ns);
@@ -161,7 +161,7 @@ fn stands_still(
     model: &Model,
 ) -> bool {
     let spins = model.executors[executor.0].callbacks.iter().any(|c| model.callbacks[c.0].cost.seen > 0);
-    let patience_ns = period_ns.saturating_mul(PERIODS).max(LEAST_NS);
+    let patience_ns = period_ns.saturating_mul(PERIODS).max(MIN_NS);
     spins && now_ns.saturating_sub(callback.known_ns) > patience_ns
 }
 

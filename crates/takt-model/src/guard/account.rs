@@ -33,7 +33,7 @@ pub(crate) struct Taken {
 }
 
 /// More are not kept: whoever leaves curves so often has used up any allowance.
-const MOST_TAKEN: usize = 1024;
+const MAX_TAKEN: usize = 1024;
 /// Events of different threads are read in turns, so that one may come late by this many windows.
 const LATE_WINDOWS: u64 = 2;
 
@@ -58,7 +58,7 @@ impl Account {
             held.map(|one| one.beyond.more_ns).fold(0, u64::saturating_add)
         };
         let sum_ns = ends.map(sum_until).max()?;
-        (sum_ns > self.allowance.most_ns || self.recent.len() == MOST_TAKEN)
+        (sum_ns > self.allowance.most_ns || self.recent.len() == MAX_TAKEN)
             .then_some((sum_ns, self.allowance))
     }
 
@@ -68,7 +68,7 @@ impl Account {
         let last_ns = self.recent.back().map_or(0, time).max(time(&taken));
         let kept_ns = self.allowance.window_ns.saturating_mul(1 + LATE_WINDOWS);
         while self.recent.front().is_some_and(|one| time(one).saturating_add(kept_ns) < last_ns)
-            || self.recent.len() >= MOST_TAKEN
+            || self.recent.len() >= MAX_TAKEN
         {
             self.recent.pop_front();
         }

@@ -136,7 +136,7 @@ impl SpanLimit {
 }
 
 /// More is not kept between two looks: whoever leaves a curve so often leaves it for good.
-const MOST_BEYOND: usize = 256;
+const MAX_BEYOND: usize = 256;
 
 /// Execution times of consecutive activations that must not become longer.
 #[derive(Debug, Clone)]
@@ -199,7 +199,7 @@ impl CostLimit {
         self.total_ns = total_ns.saturating_sub(more_ns);
         self.noticed.set();
         match &mut self.beyond {
-            Some(beyond) if beyond.len() < MOST_BEYOND => beyond.push(Beyond { excess, more_ns }),
+            Some(beyond) if beyond.len() < MAX_BEYOND => beyond.push(Beyond { excess, more_ns }),
             _ => self.excess = self.excess.or(Some(excess)),
         }
     }

@@ -9,7 +9,7 @@ pub(crate) const FARTHEST_M: f32 = 200.0;
 
 /// Least side of the monitored volume, metres. A smaller one holds no part of a person that moves
 /// at 2 m/s from one frame to the next.
-const LEAST_SIDE_M: f32 = 0.1;
+const MIN_SIDE_M: f32 = 0.1;
 
 /// Greatest radius of a capsule of the robot, metres: the thickest link of a UR20 is 0.12, with a
 /// box in its gripper 0.5.
@@ -91,7 +91,7 @@ fn shapes(config: &PerceptionConfig) -> Result<(), ConfigError> {
     // What occupancy really watches begins above the floor.
     let mut low = *min_m;
     low.z = low.z.max(config.occupancy.floor_m + config.occupancy.min_height_m);
-    let large_enough = (0..3).all(|i| max_m[i] - low[i] >= LEAST_SIDE_M);
+    let large_enough = (0..3).all(|i| max_m[i] - low[i] >= MIN_SIDE_M);
     if !(large_enough && is_near(min_m, FARTHEST_M) && is_near(max_m, FARTHEST_M)) {
         let accepted = "corners within 200 m, min_m at least 0.1 m below max_m on every axis, and max_m as much above \
                         occupancy.floor_m + occupancy.min_height_m";

@@ -349,7 +349,7 @@ impl Answerer {
     /// Waits until any camera of `all` may have a frame, until `until_ns` at most.
     pub(crate) fn wait_any(all: &[Self], until_ns: u64) {
         let controls = || all.iter().map(|answerer| answerer.channel.control());
-        let mut posted = [0; futex::MOST_WORDS];
+        let mut posted = [0; futex::MAX_WORDS];
         for (posted, control) in posted.iter_mut().zip(controls()) {
             *posted = control.posted.load(Ordering::SeqCst);
             control.worker_waits.store(1, Ordering::SeqCst);

@@ -46,14 +46,14 @@ struct Waiter {
 /// `FUTEX2_SIZE_U32`, shared between processes.
 const SIZE_U32: u32 = 2;
 /// Most words that are waited for at once.
-pub(crate) const MOST_WORDS: usize = 8;
+pub(crate) const MAX_WORDS: usize = 8;
 /// Wait where the kernel cannot wait for several words (before 5.16), nanoseconds.
 const NAP_NS: u64 = 200_000;
 
-/// Waits until any of the words (at most [`MOST_WORDS`]) is woken, while each holds the value
+/// Waits until any of the words (at most [`MAX_WORDS`]) is woken, while each holds the value
 /// beside it, at most until `deadline_ns` on CLOCK_MONOTONIC. May return early without reason.
 pub(crate) fn wait_any<'a>(words: impl Iterator<Item = (&'a AtomicU32, u32)>, deadline_ns: u64) {
-    let mut waiters = [Waiter { value: 0, address: 0, flags: 0, reserved: 0 }; MOST_WORDS];
+    let mut waiters = [Waiter { value: 0, address: 0, flags: 0, reserved: 0 }; MAX_WORDS];
     let mut count = 0usize;
     for (waiter, (word, seen)) in waiters.iter_mut().zip(words) {
         let address = word.as_ptr() as u64;

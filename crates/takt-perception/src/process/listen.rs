@@ -13,7 +13,7 @@ const KEPT_LINES: usize = 8;
 const LONGEST_MESSAGE: usize = 1 << 20;
 /// Messages that wait for the supervisor, who looks fifty times a second; a worker that says more
 /// waits for it.
-pub(crate) const MOST_WAITING: usize = 256;
+pub(crate) const MAX_WAITING: usize = 256;
 
 /// Hands on the messages of the worker.
 pub(crate) fn listen(out: impl Read, sender: &SyncSender<Message>) {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     fn progress_of(out: &[u8]) -> Vec<String> {
-        let (sender, receiver) = mpsc::sync_channel(MOST_WAITING);
+        let (sender, receiver) = mpsc::sync_channel(MAX_WAITING);
         listen(out, &sender);
         drop(sender);
         receiver

@@ -34,7 +34,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long a worker may take to end when asked to, before it is killed.
 const END_PATIENCE: Duration = Duration::from_secs(3);
 /// Longest wait between two starts.
-const MOST_BACK_OFF: Duration = Duration::from_secs(30);
+const MAX_BACK_OFF: Duration = Duration::from_secs(30);
 /// A run of this length without a restart begins the count anew.
 const FORGET_AFTER: Duration = Duration::from_secs(3600);
 /// Records that a starving collector may fall behind: a camera at 30 FPS for half an hour.
@@ -367,7 +367,7 @@ impl Keeper {
         }
         let cool_down = Duration::from_secs_f64(self.config.breaker.cool_down_ms / 1e3);
         let doubled = cool_down.saturating_mul(1 << (self.failures - 1).min(16));
-        if let Until::Stopped = self.pause(doubled.clamp(cool_down, MOST_BACK_OFF.max(cool_down))) {
+        if let Until::Stopped = self.pause(doubled.clamp(cool_down, MAX_BACK_OFF.max(cool_down))) {
             return;
         }
         if !keep && !self.restart() {

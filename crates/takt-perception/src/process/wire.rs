@@ -56,7 +56,7 @@ pub(crate) const QUESTION_WORDS: usize = 7 + 14 + 1 + MAX_ROBOT_CAPSULES * CAPSU
 const CAPSULE_WORDS: usize = 4;
 const OBJECT_WORDS: usize = 9;
 /// Masks share a word with what was left out and whether a detector ran.
-const MOST_MASKS: u32 = u32::MAX >> 1;
+const MAX_MASKS: u32 = u32::MAX >> 1;
 /// Behind as many objects as there may be.
 const PLACES_AT: usize = ANSWER_WORDS - Places::WORDS;
 pub(crate) const ANSWER_WORDS: usize =
@@ -256,7 +256,7 @@ impl Answer {
         put.pair(d.tcp_m.y, d.tcp_m.z);
         put.pair(d.unseen, 0.0);
         put.word(d.objects().len() as u64);
-        put.word(u64::from(d.left_out) | u64::from(d.masks & MOST_MASKS) << 32 | u64::from(d.detected) << 63);
+        put.word(u64::from(d.left_out) | u64::from(d.masks & MAX_MASKS) << 32 | u64::from(d.detected) << 63);
         for o in d.objects() {
             put.word(u64::from(o.track) | u64::from(o.points) << 32);
             let kind = match o.kind {
@@ -361,7 +361,7 @@ impl Answer {
         places.copy_from_slice(&words[PLACES_AT..]);
         d.places = Places::from_words(&places);
         d.left_out = networks as u32;
-        d.masks = (networks >> 32) as u32 & MOST_MASKS;
+        d.masks = (networks >> 32) as u32 & MAX_MASKS;
         d.detected = networks >> 63 == 1;
         Ok(Self { ticket, taken_ns, done_ns, outcome, stages, detections: d })
     }

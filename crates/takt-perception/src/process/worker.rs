@@ -56,7 +56,7 @@ impl Judges {
 /// What becomes of each camera's frame; `None` where it had none.
 pub(crate) type Outcomes = [Option<Result<StageSpans, JudgeError>>; MAX_TOGETHER];
 /// Most cameras of one judge.
-pub(crate) const MAX_TOGETHER: usize = futex::MOST_WORDS;
+pub(crate) const MAX_TOGETHER: usize = futex::MAX_WORDS;
 
 /// Judges what has arrived of all cameras at once.
 pub(crate) trait BatchJudge: Send {

@@ -112,7 +112,7 @@ impl UnseenConfig {
 /// Most separate holes that are distinguished; more join the last one.
 const MAX_HOLES: usize = 32;
 /// Fewer samples than this are no hole, as fewer are no thing (`occupancy.min_samples`).
-const LEAST_SAMPLES: u32 = 4;
+const MIN_SAMPLES: u32 = 4;
 /// A hole fills at least this part of a window as wide as what must not hide (two small holes side
 /// by side do not), or this part of one twice as wide (wrong values that agree by chance do not
 /// open what is near and therefore large).
@@ -241,7 +241,7 @@ impl Unseen {
         }
         let tcp = Point3::from(pose.tcp_in_base.translation.vector.cast());
         self.look_at_places(scene, pose, &tcp, frame.capture_ns);
-        if missing < LEAST_SAMPLES {
+        if missing < MIN_SAMPLES {
             return Sees::Enough;
         }
         self.sum_up();
@@ -461,7 +461,7 @@ impl Unseen {
         let is_hole = |unseen: &Self, column: usize, row: usize| {
             [(window, FILLED), (2 * window, FILLED_WIDE)].into_iter().any(|(window, [part, of])| {
                 let (missing, all) = unseen.missing_around(column, row, window);
-                missing >= LEAST_SAMPLES.max((all * part).div_ceil(of))
+                missing >= MIN_SAMPLES.max((all * part).div_ceil(of))
             })
         };
         let every = if missing > MANY { 2 } else { 1 };

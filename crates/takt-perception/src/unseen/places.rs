@@ -22,11 +22,11 @@ const PROBED: f32 = 0.35;
 /// wherever it is: what is reported of it says little of what it hides.
 const NEAR_LENS: f32 = 2.0;
 /// Fewest samples that must end before a place, of nine: one may be wrong.
-const LEAST_PROBES: u32 = 2;
+const MIN_PROBES: u32 = 2;
 /// Samples of a place along each axis of the picture.
 const PROBES: usize = 3;
 /// Nobody fits into less, metres: places are not made smaller, however small the zone is.
-const LEAST_SIDE_M: f32 = 0.05;
+const MIN_SIDE_M: f32 = 0.05;
 
 /// What one camera says about the places near the tool.
 #[derive(Clone, Copy, PartialEq)]
@@ -333,7 +333,7 @@ impl Looker {
         *out = Places::default();
         let volume = scene.volume();
         let longest_m = (volume.max_m - volume.min_m).max();
-        let side_m = ((2.0 * self.radius_m).min(longest_m) / ACROSS).max(LEAST_SIDE_M);
+        let side_m = ((2.0 * self.radius_m).min(longest_m) / ACROSS).max(MIN_SIDE_M);
         let low: [f32; 3] = std::array::from_fn(|axis| volume.min_m[axis].max(tcp[axis] - self.radius_m));
         let high: [f32; 3] = std::array::from_fn(|axis| volume.max_m[axis].min(tcp[axis] + self.radius_m));
         if (0..3).any(|axis| low[axis].is_nan() || low[axis] >= high[axis]) {
@@ -447,7 +447,7 @@ impl Looker {
             View::Before
         } else if seen * 3 >= all {
             View::Seen
-        } else if before + within > seen + explained && before + within >= LEAST_PROBES {
+        } else if before + within > seen + explained && before + within >= MIN_PROBES {
             if before >= within { View::Before } else { View::Within }
         } else {
             View::Unknown

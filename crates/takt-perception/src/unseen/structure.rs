@@ -24,7 +24,7 @@ const TOGETHER: usize = 3;
 /// Part of the samples that share a factor, and the fewest that say something, as a part of all
 /// samples and at least.
 const SHARE: f32 = 0.6;
-const LEAST_PART: usize = 50;
+const MIN_PART: usize = 50;
 const LEAST: u32 = 48;
 /// A fixture is looked at where its far side is at most so much farther than its near one: where
 /// the surface is within is not known.
@@ -73,7 +73,7 @@ const ARM: usize = 2;
 /// Whether all kinds of structure of which a frame with so many samples shows enough contradict
 /// its depth.
 pub(super) fn contradict(kinds: &[Factors; KINDS], samples: usize) -> bool {
-    let least = LEAST.max((samples / LEAST_PART) as u32);
+    let least = LEAST.max((samples / MIN_PART) as u32);
     let mut proved = false;
     for (kind, factors) in kinds.iter().enumerate().filter(|(_, factors)| factors.all >= least) {
         let Some(factor) = factors.common() else { return false };

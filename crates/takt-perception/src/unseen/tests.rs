@@ -1,6 +1,6 @@
 use takt_link_camera::{Frame, Intrinsics};
 
-use crate::background::{BackgroundLearner, LEAST_FRAMES};
+use crate::background::{BackgroundLearner, MIN_FRAMES};
 use crate::config::PerceptionConfig;
 use crate::engine::{Backend, Engine, EngineConfig};
 use crate::mount::FramePose;
@@ -264,7 +264,7 @@ fn a_learned_background_explains_its_holes_until_the_camera_moves() {
     let mut frame = wall(1);
     put(&mut frame, [200, 40, 300, 120], 0);
     let mut learner = BackgroundLearner::new(&config, 0, &intrinsics()).unwrap();
-    for _ in 0..LEAST_FRAMES {
+    for _ in 0..MIN_FRAMES {
         learner.add(&(&frame).into(), &pose()).unwrap();
     }
     let learned = learner.finish().unwrap();
@@ -307,10 +307,10 @@ fn a_background_is_not_learned_from_a_covered_or_moving_camera_nor_of_the_robot(
         learner.finish()
     };
     let mut frame = wall(1);
-    assert!(teach(learner(), &frame, LEAST_FRAMES - 1).unwrap_err().to_string().contains("at least"));
-    assert_eq!(teach(learner(), &frame, LEAST_FRAMES).unwrap().share(), 0.0);
+    assert!(teach(learner(), &frame, MIN_FRAMES - 1).unwrap_err().to_string().contains("at least"));
+    assert_eq!(teach(learner(), &frame, MIN_FRAMES).unwrap().share(), 0.0);
     put(&mut frame, [0, 0, 384, 80], 0);
-    assert!(teach(learner(), &frame, LEAST_FRAMES).unwrap_err().to_string().contains("uncover"));
+    assert!(teach(learner(), &frame, MIN_FRAMES).unwrap_err().to_string().contains("uncover"));
     let mut moving = learner();
     let mut at = pose();
     moving.add(&(&frame).into(), &at).unwrap();
@@ -327,7 +327,7 @@ fn a_background_is_not_learned_from_a_covered_or_moving_camera_nor_of_the_robot(
         radius_m: 0.12,
     }];
     let learner = BackgroundLearner::new(&config, 0, &intrinsics()).unwrap();
-    assert_eq!(teach(learner, &frame, LEAST_FRAMES).unwrap().share(), 0.0);
+    assert_eq!(teach(learner, &frame, MIN_FRAMES).unwrap().share(), 0.0);
 }
 
 /// Places that something before and within the volume hides, of the 1.4 m around a tool at 3 m.
@@ -405,7 +405,7 @@ fn a_learned_background_explains_what_stands_there_and_nothing_nearer() {
     put(&mut frame, [100, 60, 260, 200], 1_000);
     let mut learner = BackgroundLearner::new(&config, 0, &intrinsics()).unwrap();
     let mut dice = Dice(5);
-    for _ in 0..LEAST_FRAMES {
+    for _ in 0..MIN_FRAMES {
         let mut noisy = frame.clone();
         noisy.depth_mm.iter_mut().for_each(|depth| *depth += dice.roll(9) as u16);
         learner.add(&(&noisy).into(), &pose()).unwrap();
@@ -430,7 +430,7 @@ fn a_learned_background_explains_what_stands_there_and_nothing_nearer() {
     put(&mut frame, [0, 0, 384, 288], 700);
     // A cloth is not learned.
     let mut learner = BackgroundLearner::new(&config, 0, &intrinsics()).unwrap();
-    (0..LEAST_FRAMES).for_each(|_| learner.add(&(&frame).into(), &pose()).unwrap());
+    (0..MIN_FRAMES).for_each(|_| learner.add(&(&frame).into(), &pose()).unwrap());
     assert!(learner.finish().unwrap_err().to_string().contains("before the monitored volume"));
     // Without depths, as older files are, it explains no depth; damaged ones are refused.
     let start = text.find("depth_mm").unwrap();

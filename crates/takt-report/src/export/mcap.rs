@@ -31,7 +31,7 @@ const ENCODING: &str = "protobuf";
 /// Chunks of so many bytes before compression: what a viewer reads to show a moment.
 const CHUNK: u64 = 1 << 20;
 /// Most misses of a measure that are reported one by one.
-const MOST_MISSES: u64 = 10_000;
+const MAX_MISSES: u64 = 10_000;
 /// Longest text from a file beside the samples.
 const LONGEST: usize = 2000;
 /// Columns of words whose words are causes: reported when they change.
@@ -182,7 +182,7 @@ impl<W: Write + Seek> Out<W> {
             self.write(channel, topic, at_ns, &row.encode(&message.into_iter().collect()))?;
             let Some(deadline) = missed else { continue };
             misses += 1;
-            if misses <= MOST_MISSES {
+            if misses <= MAX_MISSES {
                 let text = format!(
                     "{}: {}, the deadline is {}",
                     measure.name,
@@ -190,7 +190,7 @@ impl<W: Write + Seek> Out<W> {
                     time(deadline as f64)
                 );
                 self.log(at_ns, Level::Warning, &measure.name, &text)?;
-            } else if misses == MOST_MISSES + 1 {
+            } else if misses == MAX_MISSES + 1 {
                 let text = format!("{}: further misses are in {topic} alone", measure.name);
                 self.log(at_ns, Level::Warning, &measure.name, &text)?;
             }

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two looks.
 const STEP: Duration = Duration::from_millis(20);
 /// A record is shorter.
-const MOST_BYTES: u64 = 16 << 10;
+const MAX_BYTES: u64 = 16 << 10;
 
 /// Whose form the state file has, and so who reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,7 +148,7 @@ impl Owner {
         let mut text = Vec::new();
         let mut file = &self.file;
         file.rewind().ok()?;
-        file.take(MOST_BYTES).read_to_end(&mut text).ok()?;
+        file.take(MAX_BYTES).read_to_end(&mut text).ok()?;
         serde_json::from_slice(&text).ok()
     }
 

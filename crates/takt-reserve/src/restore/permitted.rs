@@ -12,7 +12,7 @@ pub const FEATURE_FILES: [&str; 2] = ["/sys/kernel/debug/sched/features", "/sys/
 pub(crate) const FEATURES: [&str; 2] = ["HRTICK_DL", "HRTICK"];
 
 /// Longest value that is written back: masks of CPUs are the longest that are read.
-const MOST_BYTES: usize = 4096;
+const MAX_BYTES: usize = 4096;
 
 /// A path without a way up.
 pub(super) fn is_plain(path: &Path) -> bool {
@@ -23,7 +23,7 @@ pub(super) fn is_plain(path: &Path) -> bool {
 pub(super) fn permitted(kernel: &dyn Kernel, change: &Change) -> Result<(), &'static str> {
     match change {
         Change::File { path, undo } => {
-            if undo.len() > MOST_BYTES || undo.chars().any(char::is_control) {
+            if undo.len() > MAX_BYTES || undo.chars().any(char::is_control) {
                 return Err("the value is too long or not plain text");
             }
             let below =

@@ -28,7 +28,7 @@ use super::Attributes;
 /// CPUs, rounds it down to nothing: longer than 1.074 s, and shorter than the greatest that is
 /// accepted (`sched_deadline_period_max_us`, 4.19 s by default).
 pub(super) fn weightless() -> Attributes {
-    Attributes::reservation(crate::LEAST_BUDGET_NS, 1_100_000_000, false)
+    Attributes::reservation(crate::MIN_BUDGET_NS, 1_100_000_000, false)
 }
 
 /// Zero-lag time of a thread of another process, of which nothing is known: a manager that was

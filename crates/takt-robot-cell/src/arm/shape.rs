@@ -107,7 +107,7 @@ impl ArmShape {
 /// Where a link may have moved farther than this, the robot's shape is not known: half a metre of
 /// nothing but robot would hide whoever stands beside it. The noise of depth, which grows with the
 /// distance alone, is bounded by its key.
-const MOST_GROWTH_M: f64 = 0.5;
+const MAX_GROWTH_M: f64 = 0.5;
 
 /// By how much capsules grow in one frame.
 struct Grow<'a> {
@@ -132,7 +132,7 @@ impl Grow<'_> {
         let far_m = most(&|end| (end.coords - self.camera.translation.vector).norm());
         let noise_m = NOISE_DEVIATIONS * self.shape.depth_noise_m * far_m * far_m;
         let grown_m = self.shape.margin_m + noise_m + moved_m;
-        (moved_m <= MOST_GROWTH_M).then(|| capsule.placed(&Isometry3::identity(), grown_m))
+        (moved_m <= MAX_GROWTH_M).then(|| capsule.placed(&Isometry3::identity(), grown_m))
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use takt_lab::LabError;
 use takt_lab::collect::{Recorders, Rows, Sample, until_stopped};
 use takt_lab::jobs::JobReporter;
-use takt_lab::keeper::{MOST_ROWS, Window, rows_kept};
+use takt_lab::keeper::{MAX_ROWS, Window, rows_kept};
 use takt_link_rtde::RobotState;
 use takt_perception::process::{EventKind, Record};
 use takt_rt::clock::monotonic_ns;
@@ -170,7 +170,7 @@ impl CellCollector {
         measures: &mut [Measure],
         window: &Window,
     ) -> Result<Self, LabError> {
-        Self::bounded(dir, records, board, rules, measures, window, rows_kept(MOST_ROWS)?)
+        Self::bounded(dir, records, board, rules, measures, window, rows_kept(MAX_ROWS)?)
     }
 
     /// As [`new`](Self::new), with at most so many rows in each sample file.

@@ -26,13 +26,13 @@ use super::run::run;
 use super::summary::RunFacts;
 
 /// Least overlap of masks with the CPU's.
-pub const LEAST_OVERLAP: f64 = 0.98;
+pub const MIN_OVERLAP: f64 = 0.98;
 /// Greatest difference of distances to the CPU's, metres.
-pub const MOST_DISTANCE_M: f64 = 0.01;
+pub const MAX_DISTANCE_M: f64 = 0.01;
 /// p99.9 of perception of one frame, arrival to result, milliseconds.
 pub const PERCEPTION_P999_MS: f64 = 5.0;
 /// How many times lower the worst reaction under interference must be with the mitigations.
-pub const LEAST_RATIO: f64 = 5.0;
+pub const MIN_RATIO: f64 = 5.0;
 
 /// How the GPU's answers compare with the CPU's on the shipped recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -69,8 +69,8 @@ impl Same {
         self.frames > 0
             && self.differing == 0
             && self.people > 0
-            && self.worst_distance_m <= MOST_DISTANCE_M
-            && self.least_overlap >= LEAST_OVERLAP
+            && self.worst_distance_m <= MAX_DISTANCE_M
+            && self.least_overlap >= MIN_OVERLAP
     }
 
     pub(super) fn add(&mut self, cpu: (&Detections, &Overlay), gpu: (&Detections, &Overlay)) {

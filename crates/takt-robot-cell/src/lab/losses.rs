@@ -34,9 +34,9 @@ impl CellLosses {
     /// The first limit outside its range.
     pub fn validate(&self) -> Result<(), SettingError> {
         let keys = [
-            ("most_missing_frames", self.most_missing_frames as f64, 0.0, Loss::MOST_ALLOWED),
-            ("most_unsent_commands", self.most_unsent_commands as f64, 0.0, Loss::MOST_ALLOWED),
-            ("most_link_losses", self.most_link_losses as f64, 0.0, Loss::MOST_ALLOWED),
+            ("most_missing_frames", self.most_missing_frames as f64, 0.0, Loss::MAX_ALLOWED),
+            ("most_unsent_commands", self.most_unsent_commands as f64, 0.0, Loss::MAX_ALLOWED),
+            ("most_link_losses", self.most_link_losses as f64, 0.0, Loss::MAX_ALLOWED),
         ];
         all_within("losses.", &keys)
     }

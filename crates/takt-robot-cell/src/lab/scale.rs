@@ -41,7 +41,7 @@ const MEASURED: usize = 15;
 /// Frame rate of a recording that is replayed at its own pace.
 const RECORDED_FPS: f64 = 30.0;
 /// Least frame rate.
-const LEAST_FPS: f64 = 1.0;
+const MIN_FPS: f64 = 1.0;
 
 /// `[scale]`: asks for the rule, and sets its limits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -169,8 +169,8 @@ pub fn decide(rule: &ScaleRule, asked: &Asked, costs: &[ModelCost; 2], cpus: u32
     let fits = |(cost, cameras, rate_fps): &(&ModelCost, u32, f64)| {
         share(cost, *cameras, *rate_fps) <= rule.max_share && (in_time(cost) || !timely)
     };
-    let slower = (2..).map(|part| rate_fps / f64::from(part)).take_while(|rate| *rate >= LEAST_FPS);
-    let least = (small, 1, rate_fps.min(LEAST_FPS));
+    let slower = (2..).map(|part| rate_fps / f64::from(part)).take_while(|rate| *rate >= MIN_FPS);
+    let least = (small, 1, rate_fps.min(MIN_FPS));
     let (cost, left, rate) = [(large, cameras, rate_fps), (small, cameras, rate_fps)]
         .into_iter()
         .chain((1..cameras).rev().map(|left| (small, left, rate_fps)))
@@ -230,7 +230,7 @@ fn set_rate_fps(source: &mut CameraConfig, rate: f64) {
 pub fn asked(file: &CellFile) -> Asked {
     Asked {
         cameras: file.cameras.len() as u32,
-        rate_fps: file.cameras.iter().map(|camera| rate_fps(&camera.source)).fold(LEAST_FPS, f64::max),
+        rate_fps: file.cameras.iter().map(|camera| rate_fps(&camera.source)).fold(MIN_FPS, f64::max),
         deadline_ms: file.tasks.perception.deadline_ms,
     }
 }

@@ -67,7 +67,7 @@ impl MpcConfig {
 }
 
 /// Greatest state that is believed: what a sensor shows beyond it is no state of a plant.
-const MOST_STATE: f64 = 1e6;
+const MAX_STATE: f64 = 1e6;
 /// Steps of the power iteration for the greatest eigenvalue, at start-up.
 const POWER_STEPS: usize = 1000;
 
@@ -293,7 +293,7 @@ fn greatest_eigenvalue(matrix: &[f64], n: usize) -> f64 {
 
 impl Controller for Mpc {
     fn control(&mut self, t_s: f64, dt_s: f64, x: State) -> f64 {
-        if !x.iter().all(|x| x.abs() <= MOST_STATE) {
+        if !x.iter().all(|x| x.abs() <= MAX_STATE) {
             // A sensor that shows no number, or nonsense: the plan goes on, and nothing is learned
             // of this turn.
             self.before = None;

@@ -9,7 +9,7 @@ use crate::error::DaqError;
 use crate::plant::State;
 
 /// Most neurons of one network: 32 MiB of weights.
-const MOST_NEURONS: usize = 1 << 22;
+const MAX_NEURONS: usize = 1 << 22;
 
 /// A grid of Gaussians. A neuron stands at every pair of a centre of `x1` and a centre of `x2`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,8 +45,8 @@ impl RbfConfig {
 
     pub(crate) fn validate(&self, key: &'static str) -> Result<(), DaqError> {
         let neurons = self.neurons();
-        if !(1..=MOST_NEURONS).contains(&neurons) {
-            let accepted = format!("accepted are 1 to {MOST_NEURONS} neurons (centres_x1 times centres_x2)");
+        if !(1..=MAX_NEURONS).contains(&neurons) {
+            let accepted = format!("accepted are 1 to {MAX_NEURONS} neurons (centres_x1 times centres_x2)");
             return Err(DaqError::config(key, format!("{neurons} neurons"), accepted));
         }
         if let Some(centre) = self.centres_x1.iter().chain(&self.centres_x2).find(|c| !c.is_finite()) {

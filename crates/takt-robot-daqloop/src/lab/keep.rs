@@ -25,7 +25,7 @@ const FLUSH_EVERY: Duration = Duration::from_millis(200);
 
 /// Edges that are kept in memory where saving is off: 48 MB, as many as by default where it is on,
 /// so that both can be compared.
-const MOST_IN_MEMORY: u64 = 1_000_000;
+const MAX_IN_MEMORY: u64 = 1_000_000;
 
 /// An edge as a line. Times are CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -172,7 +172,7 @@ impl Keep {
             Place::Files { edges, lost, display }
         } else {
             drop((edges, lost, display));
-            left = left.min(MOST_IN_MEMORY);
+            left = left.min(MAX_IN_MEMORY);
             let capacity = usize::try_from(left).unwrap_or(usize::MAX);
             Place::Memory { dir: dir.clone(), edges: Vec::with_capacity(capacity), lost: Vec::new() }
         };
@@ -180,7 +180,7 @@ impl Keep {
             place,
             numbering: Numbering::new(window),
             edges_left: left,
-            lost_left: most.saturating_sub(lost_kept).min(MOST_IN_MEMORY),
+            lost_left: most.saturating_sub(lost_kept).min(MAX_IN_MEMORY),
             display_left: most.saturating_sub(shown),
             kept: Arc::new(AtomicU64::new(kept)),
             flushed: Instant::now(),

@@ -26,7 +26,7 @@ pub const LATE_EDGES_FILE: &str = "late-edges.json";
 /// Key of `run.json` under which the threads are.
 pub(super) const THREADS: &str = "late_edge_threads";
 /// Late edges whose stamps are kept: the first, in each checkpoint.
-const MOST_KEPT: usize = 500;
+const MAX_KEPT: usize = 500;
 /// Of a run without a deadline: the latest so many.
 const WORST: usize = 20;
 
@@ -105,7 +105,7 @@ impl LateKept {
         };
         let window = Some([since_ns, edge.received_ns]);
         if self.limit_ns.is_some() {
-            if self.edges.len() < MOST_KEPT {
+            if self.edges.len() < MAX_KEPT {
                 self.edges.push(kept);
             }
             return window;
@@ -289,7 +289,7 @@ pub(super) fn report(dir: &RunDir, trace: &Trace, edges: u64) -> Result<TraceRep
     }
     let more = late.edges.saturating_sub(late.each.len() as u64);
     if more > 0 {
-        notes.push(format!("{more} more late edges: only the first {MOST_KEPT} are explained one by one"));
+        notes.push(format!("{more} more late edges: only the first {MAX_KEPT} are explained one by one"));
     }
     Ok(TraceReport {
         task: trace.name(tid),

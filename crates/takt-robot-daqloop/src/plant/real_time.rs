@@ -15,7 +15,7 @@ use crate::error_meter::ErrorMeter;
 const GRID_NS: u64 = 1_000_000;
 /// Time that a frozen process makes up for at most: what went on for longer is no control loop, and
 /// must not keep it from the next answer.
-const MOST_NS: u64 = 1_000_000_000;
+const MAX_NS: u64 = 1_000_000_000;
 
 /// What is sent to the plant's process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -94,8 +94,8 @@ impl RealTimePlant {
             self.grid_ns = now_ns + GRID_NS;
             return;
         };
-        if now_ns.saturating_sub(at_ns) > MOST_NS {
-            at_ns = now_ns - MOST_NS;
+        if now_ns.saturating_sub(at_ns) > MAX_NS {
+            at_ns = now_ns - MAX_NS;
             self.grid_ns = at_ns + GRID_NS;
         }
         while at_ns < now_ns {

@@ -28,11 +28,11 @@ const PERIOD: Duration = Duration::from_millis(20);
 /// Records taken from a ring at once.
 const BATCH: usize = 1024;
 /// Events kept for the run's header; the rest is counted.
-const MOST_EVENTS: usize = 1000;
+const MAX_EVENTS: usize = 1000;
 /// Rows of latencies that are kept; the figures are of all.
-const MOST_LATENCIES: u64 = 1 << 20;
+const MAX_LATENCIES: u64 = 1 << 20;
 /// Rows of late frames that are kept.
-const MOST_LATE: u64 = 1 << 18;
+const MAX_LATE: u64 = 1 << 18;
 
 /// What is drained.
 pub(super) struct Rings {
@@ -180,8 +180,8 @@ impl WalkCollector {
             releases,
             window: window.clone(),
             cycles: Rows::new(dir, CYCLES)?,
-            latencies: Rows::bounded(dir, LATENCIES, rows_kept(MOST_LATENCIES)?)?,
-            late: Rows::bounded(dir, LATE, rows_kept(MOST_LATE)?)?,
+            latencies: Rows::bounded(dir, LATENCIES, rows_kept(MAX_LATENCIES)?)?,
+            late: Rows::bounded(dir, LATE, rows_kept(MAX_LATE)?)?,
             late_joiner: LateJoiner::new(mode, has_truth),
             cycle_recorders: Recorders::open(dir, measures, window, cycle_sample)?,
             latency_recorders: Recorders::open(dir, measures, window, latency_sample)?,
@@ -231,7 +231,7 @@ impl WalkCollector {
             taken += truth.take_into(&mut truths, BATCH);
         }
         for event in events {
-            if self.collected.events.len() < MOST_EVENTS {
+            if self.collected.events.len() < MAX_EVENTS {
                 self.collected.events.push(event.to_string());
             } else {
                 self.collected.more_events += 1;

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 use takt_lab::Envelope;
-use takt_link_ethercat::control::{MOST_QUEUES, XdpAttach};
+use takt_link_ethercat::control::{MAX_QUEUES, XdpAttach};
 use takt_rt::config::{SettingError, within};
 use takt_rt::memory::MemoryLock;
 use takt_rt::periodic::SleepStrategy;
@@ -235,7 +235,7 @@ impl HumanoidFile {
             ("losses.most_lost_frames", self.losses.most_lost_frames),
             ("losses.most_working_counter_errors", self.losses.most_working_counter_errors),
         ] {
-            within(key, allowed as f64, 0.0, Loss::MOST_ALLOWED)?;
+            within(key, allowed as f64, 0.0, Loss::MAX_ALLOWED)?;
         }
         within("nr_migrate", self.nr_migrate.unwrap_or(1).into(), 1.0, 1e6)?;
         within("segment.watchdog_ms", self.segment.watchdog_ms.into(), 0.0, 6553.0)?;
@@ -254,7 +254,7 @@ impl HumanoidFile {
             return Err(SettingError::value("wire.name", "\"\"", accepted));
         }
         if let WireKind::Xdp { queue, .. } = self.wire {
-            within("wire.queue", queue.into(), 0.0, (MOST_QUEUES - 1).into())?;
+            within("wire.queue", queue.into(), 0.0, (MAX_QUEUES - 1).into())?;
         }
         for (key, policy) in [("policy", &self.policy), ("segment.policy", &self.segment.policy)] {
             policy.validate().map_err(|error| SettingError::conflict(key, error.to_string()))?;

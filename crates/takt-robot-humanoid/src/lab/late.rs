@@ -22,7 +22,7 @@ mod joiner;
 
 pub const LATE_CAUSES_FILE: &str = "late-frames.json";
 /// Late frames that are reported one by one; the causes are of all in the sample file.
-const MOST_LISTED: usize = 1000;
+const MAX_LISTED: usize = 1000;
 
 /// A late frame with its cause.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -271,7 +271,7 @@ fn attribute(mut frames: Vec<LateFrame>, threads: &Threads, untraced: Option<Str
         }
     }
     let count = frames.len() as u64;
-    frames.truncate(MOST_LISTED);
+    frames.truncate(MAX_LISTED);
     let mut causes: Vec<LateFrameCause> = all.into_values().collect();
     causes.sort_by_key(|row| std::cmp::Reverse(row.frames));
     LateCauses { frames: count, unexplained, causes, each: frames, untraced }

@@ -80,7 +80,7 @@ impl Latencies {
 }
 
 /// Facts kept while their counterparts are waited for.
-const MOST_WAITING: usize = 256;
+const MAX_WAITING: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
@@ -154,7 +154,7 @@ fn reaches(count: u16, event: u16) -> bool {
 }
 
 fn bounded<T>(queue: &mut VecDeque<T>, item: T) {
-    if queue.len() == MOST_WAITING {
+    if queue.len() == MAX_WAITING {
         queue.pop_front();
     }
     queue.push_back(item);

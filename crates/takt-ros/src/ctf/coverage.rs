@@ -29,9 +29,9 @@ const TOGETHER_NS: u64 = 50_000_000;
 /// it again takes longer than that by far.
 const PAUSE_NS: u64 = 100_000_000;
 /// Times without a packet that are looked through for a timer: it shows within seconds.
-const MOST_HOLES: usize = 4096;
+const MAX_HOLES: usize = 4096;
 /// Spans of a stream that are kept; where there are more, gaps between the others are not known.
-const MOST_SPANS: usize = 1 << 16;
+const MAX_SPANS: usize = 1 << 16;
 
 /// A time in which nothing was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ struct Track {
 
 impl Track {
     fn push(&mut self, begin_ns: u64, end_ns: u64) {
-        let goes_on = std::mem::take(&mut self.open) || self.spans.len() >= MOST_SPANS;
+        let goes_on = std::mem::take(&mut self.open) || self.spans.len() >= MAX_SPANS;
         if let Some((_, last_ns)) = self.spans.last_mut()
             && (goes_on || begin_ns < last_ns.saturating_add(SHORTEST_NS))
         {
@@ -129,7 +129,7 @@ impl Coverage {
         let holes = self.tracks.iter().flat_map(|(stream, track)| {
             track.spans.windows(2).map(move |pair| (stream, pair[0].1, pair[1].0))
         });
-        let holes: Vec<_> = holes.take(MOST_HOLES).collect();
+        let holes: Vec<_> = holes.take(MAX_HOLES).collect();
         holes.iter().any(|(stream, flushed_ns, _)| {
             holes.iter().any(|(other, from_ns, to_ns)| {
                 other != stream

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 /// Processors; numbers beyond are damage.
-const MOST_CPUS: usize = 4096;
+const MAX_CPUS: usize = 4096;
 /// Threads; beyond, new ones get no CPU time.
-const MOST_THREADS: usize = 1 << 20;
+const MAX_THREADS: usize = 1 << 20;
 
 /// Who runs on a processor: the thread, since when, and what it had used then.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +26,7 @@ pub struct Cpus {
 impl Cpus {
     /// A processor goes from one thread to another.
     pub fn switch(&mut self, cpu: Option<u64>, from: u32, to: u32, at_ns: u64) {
-        let Some(cpu) = cpu.and_then(|cpu| usize::try_from(cpu).ok()).filter(|cpu| *cpu < MOST_CPUS) else {
+        let Some(cpu) = cpu.and_then(|cpu| usize::try_from(cpu).ok()).filter(|cpu| *cpu < MAX_CPUS) else {
             return;
         };
         if cpu >= self.running.len() {
@@ -38,7 +38,7 @@ impl Cpus {
             self.used.insert(from, used_ns);
         }
         let known = self.used.get(&to).copied();
-        if to != 0 && (known.is_some() || self.used.len() < MOST_THREADS) {
+        if to != 0 && (known.is_some() || self.used.len() < MAX_THREADS) {
             // Known from here on, so that what it uses is known even if it never leaves.
             let used_ns = *self.used.entry(to).or_insert(0);
             self.running[cpu] = Some(Running { tid: to, since_ns: at_ns, used_ns });

@@ -13,9 +13,9 @@ use crate::event::{Event, Kind};
 /// Bits of a process number (`PID_MAX_LIMIT`, 4,194,304); those above are the host's.
 pub(super) const PID_BITS: u32 = 22;
 /// Damages that are kept one by one.
-const MOST_DAMAGES: usize = 256;
+const MAX_DAMAGES: usize = 256;
 /// Threads whose names are kept; beyond, all are forgotten (and reported again).
-const MOST_THREADS: usize = 1 << 16;
+const MAX_THREADS: usize = 1 << 16;
 
 /// A stream: one file, or several that follow each other.
 pub(super) struct Entry {
@@ -46,7 +46,7 @@ impl Tally {
     #[cold]
     pub fn note(&mut self, stream: &mut Stream) {
         let Some(damage) = stream.take_damage() else { return };
-        if self.damages.len() < MOST_DAMAGES {
+        if self.damages.len() < MAX_DAMAGES {
             self.damages.push(damage);
         } else {
             self.more_damages += 1;
@@ -207,7 +207,7 @@ fn name(
     if before == Some(letters) {
         return 0;
     }
-    if known.threads.len() >= MOST_THREADS {
+    if known.threads.len() >= MAX_THREADS {
         known.threads.clear();
     }
     known.threads.insert((pid, tid), letters);

@@ -7,7 +7,7 @@ use super::error::{Error, MetadataProblem};
 use super::tsdl::{self, Metadata};
 
 /// Larger files are no metadata: LTTng's have some ten to some hundred kilobytes.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 /// Magic number of a metadata packet.
 const MAGIC: u32 = 0x75d1_1d57;
 /// Magic, UUID, checksum, two sizes, three schemes, two versions.
@@ -18,9 +18,9 @@ pub fn load(folder: &Path) -> Result<Vec<u8>, Error> {
     let path = folder.join("metadata");
     let io = |source| Error::Io { path: path.clone(), source };
     let mut bytes = Vec::new();
-    takt_files::open(&path).map_err(io)?.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
-    if bytes.len() as u64 > MOST_BYTES {
-        let problem = MetadataProblem::Large { bytes: bytes.len() as u64, most: MOST_BYTES };
+    takt_files::open(&path).map_err(io)?.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        let problem = MetadataProblem::Large { bytes: bytes.len() as u64, most: MAX_BYTES };
         return Err(Error::MetadataFile { path, at: 0, problem });
     }
     Ok(bytes)

@@ -10,7 +10,7 @@ use std::path::Path;
 use super::tsdl::Metadata;
 
 /// Indexes that are looked at: as many as stream files are read.
-const MOST_INDEXES: usize = 1 << 20;
+const MAX_INDEXES: usize = 1 << 20;
 
 /// The name of a stream file that LTTng must have written to `folder` and that is not among the
 /// `names` there.
@@ -27,7 +27,7 @@ pub(super) fn stream(folder: &Path, names: &BTreeSet<String>, metadata: &Metadat
 
 fn by_index(folder: &Path, names: &BTreeSet<String>) -> Option<String> {
     let indexes = std::fs::read_dir(folder.join("index")).ok()?;
-    let indexed = indexes.take(MOST_INDEXES).filter_map(|entry| {
+    let indexed = indexes.take(MAX_INDEXES).filter_map(|entry| {
         let name = entry.ok()?.file_name().into_string().ok()?;
         name.strip_suffix(".idx").map(str::to_owned)
     });

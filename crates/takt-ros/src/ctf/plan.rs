@@ -210,7 +210,7 @@ pub struct Builder {
 }
 
 /// Fixed layouts up to this size are copied in one step.
-const MOST_BLOCK: u64 = 1 << 20;
+const MAX_BLOCK: u64 = 1 << 20;
 
 impl Builder {
     /// A plan that begins anywhere; values that lengths and tags refer to are kept from slot
@@ -270,7 +270,7 @@ impl Builder {
 
     /// Adds `length` bytes of fixed layout; where in the block they begin.
     fn extend(&mut self, length: u64) -> u32 {
-        if self.block.as_ref().is_some_and(|block| u64::from(block.bytes) + length > MOST_BLOCK) {
+        if self.block.as_ref().is_some_and(|block| u64::from(block.bytes) + length > MAX_BLOCK) {
             self.close();
         }
         let align = std::mem::replace(&mut self.pending, 1) / 8;
@@ -344,7 +344,7 @@ impl Builder {
         self.align(of.align());
         let fixed = run_bits(of).and_then(|bits| bits.checked_mul(count));
         match fixed {
-            Some(bits) if bits % 8 == 0 && bits / 8 <= MOST_BLOCK && self.known >= 8 => {
+            Some(bits) if bits % 8 == 0 && bits / 8 <= MAX_BLOCK && self.known >= 8 => {
                 let at = self.extend(bits / 8);
                 if let (Some(slot), true, Some(block)) = (slot, of.is_byte(), &mut self.block) {
                     let length = u32::try_from(bits / 8).unwrap_or(u32::MAX);

@@ -19,18 +19,18 @@ use crate::event::{Event, Kind};
 
 /// Folders within folders are searched for traces so deep: `ust/uid/1000/64-bit` below an archive
 /// below a session.
-const MOST_DEEP: usize = 12;
+const MAX_DEPTH: usize = 12;
 /// Folders below a recording that are looked into: a session that was rotated each second for a day
 /// has 86,400 parts of a few folders each.
-const MOST_FOLDERS: usize = 1 << 20;
+const MAX_FOLDERS: usize = 1 << 20;
 /// Stream files of one trace: buffers of some thousand processes on a hundred processors.
-const MOST_STREAMS: usize = 1 << 20;
+const MAX_STREAMS: usize = 1 << 20;
 /// Memory for windows onto stream files, shared by all streams.
 const WINDOWS_BYTES: u64 = 32 << 20;
 /// A file's packets are looked at through such a window.
 const HEADS_BYTES: u64 = 64 << 10;
 /// Metadata that is kept compiled, to be used again by the next part of a rotated recording.
-const MOST_COMPILED: usize = 16;
+const MAX_COMPILED: usize = 16;
 
 /// What makes a stream the same stream in the next file of a rotated recording.
 type Key = ([u8; 16], usize, u64, u32);
@@ -108,13 +108,13 @@ pub(crate) fn traces_below(folder: &Path) -> Result<Vec<PathBuf>, Error> {
         found: &mut Vec<PathBuf>,
     ) -> std::io::Result<()> {
         *left = left.checked_sub(1).ok_or_else(|| {
-            let text = format!("more than {MOST_FOLDERS} folders; name the folder of one recording");
+            let text = format!("more than {MAX_FOLDERS} folders; name the folder of one recording");
             std::io::Error::new(std::io::ErrorKind::FileTooLarge, text)
         })?;
         if folder.join("metadata").is_file() {
             found.push(folder.to_owned());
         }
-        if depth < MOST_DEEP {
+        if depth < MAX_DEPTH {
             for entry in std::fs::read_dir(folder)? {
                 let entry = entry?;
                 if entry.file_type()?.is_dir() {
@@ -125,7 +125,7 @@ pub(crate) fn traces_below(folder: &Path) -> Result<Vec<PathBuf>, Error> {
         Ok(())
     }
     let mut found = Vec::new();
-    let mut left = MOST_FOLDERS;
+    let mut left = MAX_FOLDERS;
     search(folder, 0, &mut left, &mut found)
         .map_err(|source| Error::Io { path: folder.to_owned(), source })?;
     found.sort();
@@ -198,8 +198,8 @@ impl Reader {
                 files.push(entry.path());
                 names.insert(name.to_string_lossy().into_owned());
             }
-            if files.len() > MOST_STREAMS {
-                let text = format!("more than {MOST_STREAMS} stream files");
+            if files.len() > MAX_STREAMS {
+                let text = format!("more than {MAX_STREAMS} stream files");
                 return Err(io(folder, std::io::Error::new(std::io::ErrorKind::FileTooLarge, text)));
             }
         }
@@ -287,7 +287,7 @@ impl Reader {
             self.relate(folder, &mut trace)?;
         }
         let trace = Arc::new(trace);
-        if self.compiled.len() >= MOST_COMPILED {
+        if self.compiled.len() >= MAX_COMPILED {
             self.compiled.pop_front();
         }
         self.compiled.push_back((bytes, Arc::clone(&trace)));

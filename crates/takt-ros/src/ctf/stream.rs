@@ -11,7 +11,7 @@ use super::trace::{EventPlan, StreamPlan, Trace, slot};
 use crate::event::GapCause;
 
 /// Packets larger than this are taken for damage: LTTng's are some kilobytes to some megabytes.
-const MOST_PACKET: u64 = 256 << 20;
+const MAX_PACKET: u64 = 256 << 20;
 /// Enough for the header and context of any packet.
 const HEADER_BYTES: u64 = 4096;
 /// Magic number of a packet.
@@ -380,7 +380,7 @@ impl Stream {
         self.loss = lost;
         let Sizes { header_bits, content_bits, left_bytes, torn, size, .. } = sizes;
         let content_bytes = content_bits.div_ceil(8).min(left_bytes);
-        if content_bytes > MOST_PACKET {
+        if content_bytes > MAX_PACKET {
             self.end = 0;
             return Err(self.damage(size));
         }

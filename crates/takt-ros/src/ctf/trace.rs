@@ -127,7 +127,7 @@ impl StreamPlan {
 }
 
 /// Numbers below this are looked up in a table.
-const MOST_DENSE: u64 = 4096;
+const MAX_DENSE: u64 = 4096;
 
 /// Names of events, over all traces of a recording.
 #[derive(Debug, Default)]
@@ -279,7 +279,7 @@ fn stream(class: &StreamClass, trace: &Of, names: &mut Names) -> Result<StreamPl
     let mut ours = false;
     for (at, event) in class.events.iter().enumerate() {
         let at = u32::try_from(at).unwrap_or(u32::MAX);
-        if event.id < MOST_DENSE {
+        if event.id < MAX_DENSE {
             dense.resize(dense.len().max(event.id as usize + 1), None);
             dense[event.id as usize] = Some(at);
         } else {

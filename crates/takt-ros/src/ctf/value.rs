@@ -10,7 +10,7 @@ use super::tsdl::types::{Float, Int, Label, Order, Type, shown};
 
 /// Elements of one list that are kept; those beyond are read over. A damaged length must not fill
 /// the memory.
-const MOST_ELEMENTS: usize = 1 << 16;
+const MAX_ELEMENTS: usize = 1 << 16;
 
 /// A value of a recorded event.
 #[derive(Debug, Clone, PartialEq)]
@@ -143,7 +143,7 @@ fn list(of: &Type, count: u64, cursor: &mut Cursor<'_>, saved: &mut [u64]) -> Re
     for _ in 0..count {
         let before = cursor.at;
         let value = read(of, cursor, saved)?;
-        if values.len() < MOST_ELEMENTS {
+        if values.len() < MAX_ELEMENTS {
             values.push(value);
         }
         // Elements of no size: the others are as empty.

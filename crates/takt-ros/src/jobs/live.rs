@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use crate::preload::ring::{
-    FileHeader, LEAST_WORDS, MAGIC, MOST_RINGS, PAGE, RingView, VERSION, Writer, code, ring_bytes,
-    ring_offset, state, text_words,
+    FileHeader, MAGIC, MAX_RINGS, MIN_WORDS, PAGE, RingView, VERSION, Writer, code, ring_bytes, ring_offset,
+    state, text_words,
 };
 use crate::procfs::started;
 use takt_files::Mapped;
@@ -19,7 +19,7 @@ use takt_rt::clock::monotonic_ns;
 /// Words of a task's ring: at seven to nine words a job some 4,000 jobs, four seconds of a 1 kHz
 /// task.
 const RING_WORDS: usize = 32 * 1024;
-const _: () = assert!(RING_WORDS >= LEAST_WORDS && RING_WORDS.is_power_of_two());
+const _: () = assert!(RING_WORDS >= MIN_WORDS && RING_WORDS.is_power_of_two());
 
 /// Why jobs cannot be written to a session.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +28,7 @@ pub enum JobFileError {
     #[error("{what} {}: {source}", path.display())]
     Io { what: &'static str, path: PathBuf, source: io::Error },
     /// More tasks than rings.
-    #[error("a process can have {MOST_RINGS} tasks in a session")]
+    #[error("a process can have {MAX_RINGS} tasks in a session")]
     Tasks,
 }
 
@@ -108,7 +108,7 @@ impl JobFile {
     /// No space, or too many tasks.
     pub fn task(&mut self, name: &str, tid: u32) -> Result<JobWriter, JobFileError> {
         let index = self.header().rings.load(Ordering::Relaxed) as usize;
-        if index >= MOST_RINGS {
+        if index >= MAX_RINGS {
             return Err(JobFileError::Tasks);
         }
         let io = |what| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::ring::{FLAG_CPU, FLAG_CUT, FLAG_SET, MOST_RECORD, MOST_TEXT, UNKNOWN, code, head_word};
+use super::ring::{FLAG_CPU, FLAG_CUT, FLAG_SET, MAX_RECORD, MAX_TEXT, UNKNOWN, code, head_word};
 use crate::event::{Kind, MemberKind, ServiceStep};
 
 /// Why a record cannot be read.
@@ -69,7 +69,7 @@ pub fn head(word: u64, position: u64, left: u64, lap: usize) -> Result<Head, Rec
     if word != head_word(head.words, head.code, head.flags, position) || head.words < least {
         return Err(RecordError::NotARecord { position, found: word });
     }
-    let most = usize::try_from(left).unwrap_or(usize::MAX).min(MOST_RECORD).min(lap);
+    let most = usize::try_from(left).unwrap_or(usize::MAX).min(MAX_RECORD).min(lap);
     if head.words > most {
         return Err(RecordError::Length { position, words: head.words, most });
     }
@@ -104,7 +104,7 @@ impl Arguments<'_> {
 
     fn text(&mut self) -> Result<Arc<str>, RecordError> {
         let length = usize::try_from(self.word()?).unwrap_or(usize::MAX);
-        if length > MOST_TEXT {
+        if length > MAX_TEXT {
             return Err(self.bad());
         }
         let (text, rest) = self.words.split_at_checked(length.div_ceil(8)).ok_or_else(|| self.bad())?;

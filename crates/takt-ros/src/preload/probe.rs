@@ -26,7 +26,7 @@ const UNFINISHED_FOR: Duration = Duration::from_secs(2);
 
 /// Files of a session: processes that run at a time, and those that have ended and are still to be
 /// read. Each takes a descriptor or two, and the observed processes make as many as they like.
-pub(super) const MOST_PROCESSES: usize = 4096;
+pub(super) const MAX_PROCESSES: usize = 4096;
 
 /// Why a session cannot be read at all.
 #[derive(Debug, thiserror::Error)]
@@ -146,7 +146,7 @@ impl Probe {
             if Path::new(&name).extension().is_some_and(|e| e == "ring") {
                 there.insert(name);
             }
-            if there.len() > 2 * MOST_PROCESSES {
+            if there.len() > 2 * MAX_PROCESSES {
                 break;
             }
         }
@@ -162,8 +162,8 @@ impl Probe {
     }
 
     fn open_file(&mut self, name: OsString) {
-        if self.processes.len() >= MOST_PROCESSES {
-            let error = ProcessError::Many { most: MOST_PROCESSES };
+        if self.processes.len() >= MAX_PROCESSES {
+            let error = ProcessError::Many { most: MAX_PROCESSES };
             self.broken.push(Broken { label: name.to_string_lossy().into_owned(), error });
             self.known.insert(name);
             return;

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use super::decode::Content;
 use super::reader::{Reader, RingError};
 use super::ring::{
-    FileHeader, LEAST_WORDS, MAGIC, MOST_RINGS, MOST_WORDS, PAGE, RingView, VERSION, ring_bytes, ring_offset,
+    FileHeader, MAGIC, MAX_RINGS, MAX_WORDS, MIN_WORDS, PAGE, RingView, VERSION, ring_bytes, ring_offset,
     state,
 };
 use crate::event::{Event, Kind};
@@ -117,7 +117,7 @@ impl Process {
             return Err(ProcessError::Version { found });
         }
         let ring_words = header.ring_words.load(Ordering::Relaxed) as usize;
-        if !ring_words.is_power_of_two() || !(LEAST_WORDS..=MOST_WORDS).contains(&ring_words) {
+        if !ring_words.is_power_of_two() || !(MIN_WORDS..=MAX_WORDS).contains(&ring_words) {
             return Err(ProcessError::Foreign(format!("rings of {ring_words} words")));
         }
         let pid = header.pid.load(Ordering::Relaxed);
@@ -241,7 +241,7 @@ impl Process {
     }
 
     fn map_new_rings(&mut self, size: u64) -> Result<(), ProcessError> {
-        let handed_out = (self.header().rings.load(Ordering::Acquire) as usize).min(MOST_RINGS);
+        let handed_out = (self.header().rings.load(Ordering::Acquire) as usize).min(MAX_RINGS);
         let bytes = ring_bytes(self.ring_words);
         while self.next_ring < handed_out {
             let index = self.next_ring;

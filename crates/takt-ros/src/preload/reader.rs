@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::decode::{Decoded, RecordError, decode, head};
-use super::ring::{LEAST_WORDS, MOST_RECORD, PAGE, RingView, code};
+use super::ring::{MAX_RECORD, MIN_WORDS, PAGE, RingView, code};
 
 /// Why a ring cannot be read on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,7 +26,7 @@ pub struct Reader {
 
 impl Default for Reader {
     fn default() -> Self {
-        Self { tail: 0, buffer: Vec::with_capacity(MOST_RECORD) }
+        Self { tail: 0, buffer: Vec::with_capacity(MAX_RECORD) }
     }
 }
 
@@ -103,12 +103,12 @@ pub fn read_image(bytes: &[u8]) -> Result<Vec<Decoded>, RingError> {
     });
     let (head, tail) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
     let memory: Vec<AtomicU64> = std::iter::repeat_n(0, PAGE / 8)
-        .chain(words.chain(std::iter::repeat(0)).take(LEAST_WORDS))
+        .chain(words.chain(std::iter::repeat(0)).take(MIN_WORDS))
         .map(AtomicU64::new)
         .collect();
     // SAFETY: header and words lie in `memory`, which is aligned to 8 bytes, outlives the view, and
     // is used through atomics alone.
-    let view = unsafe { RingView::at(memory.as_ptr().cast_mut().cast(), LEAST_WORDS) };
+    let view = unsafe { RingView::at(memory.as_ptr().cast_mut().cast(), MIN_WORDS) };
     view.header.head.store(head, Ordering::Relaxed);
     view.header.tail.store(tail, Ordering::Relaxed);
     let mut records = Vec::new();

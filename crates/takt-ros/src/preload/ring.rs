@@ -24,14 +24,14 @@ pub const VERSION: u32 = 3;
 /// Bytes of the file's header and of each ring's: one page, so that rings are mapped one by one.
 pub const PAGE: usize = 4096;
 /// Rings that one process can have.
-pub const MOST_RINGS: usize = 512;
+pub const MAX_RINGS: usize = 512;
 /// Words of a ring, at least: the longest record must fit several times.
-pub const LEAST_WORDS: usize = 4096;
-pub const MOST_WORDS: usize = 1 << 23;
+pub const MIN_WORDS: usize = 4096;
+pub const MAX_WORDS: usize = 1 << 23;
 /// Bytes of a text that are kept.
-pub const MOST_TEXT: usize = 1016;
+pub const MAX_TEXT: usize = 1016;
 /// Words of the longest record: head, two stamps, four arguments, two texts.
-pub const MOST_RECORD: usize = 7 + 2 * (1 + MOST_TEXT / 8);
+pub const MAX_RECORD: usize = 7 + 2 * (1 + MAX_TEXT / 8);
 
 /// A number that was not measured.
 pub const UNKNOWN: u64 = u64::MAX;
@@ -42,7 +42,7 @@ pub const OFF_CPU_NS: u64 = 1_000;
 pub const FLAG_CPU: u8 = 1;
 /// The event's own flag: message from within the process, message taken.
 pub const FLAG_SET: u8 = 2;
-/// A text was longer than [`MOST_TEXT`].
+/// A text was longer than [`MAX_TEXT`].
 pub const FLAG_CUT: u8 = 4;
 
 /// Codes of records.
@@ -208,7 +208,7 @@ pub struct RingHeader {
 }
 
 const _: () = assert!(size_of::<FileHeader>() <= PAGE && size_of::<RingHeader>() <= PAGE);
-const _: () = assert!(MOST_RECORD < LEAST_WORDS / 8 && MOST_RECORD < u16::MAX as usize);
+const _: () = assert!(MAX_RECORD < MIN_WORDS / 8 && MAX_RECORD < u16::MAX as usize);
 
 pub const fn ring_bytes(words: usize) -> usize {
     PAGE + words * 8
@@ -372,7 +372,7 @@ impl Record<'_, '_> {
 
     /// Appends a text: its length, its bytes. The caller has reserved [`text_words`].
     pub fn text(&mut self, text: &[u8]) {
-        let kept = text.get(..MOST_TEXT).unwrap_or(text);
+        let kept = text.get(..MAX_TEXT).unwrap_or(text);
         if kept.len() < text.len() {
             self.flags |= FLAG_CUT;
         }
@@ -398,5 +398,5 @@ impl Record<'_, '_> {
 
 /// Words that [`Record::text`] takes.
 pub fn text_words(text: &[u8]) -> usize {
-    1 + text.len().min(MOST_TEXT).div_ceil(8)
+    1 + text.len().min(MAX_TEXT).div_ceil(8)
 }

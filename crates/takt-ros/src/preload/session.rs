@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 use super::guard::Guard;
-use super::probe::{MOST_PROCESSES, Probe, ProbeError};
+use super::probe::{MAX_PROCESSES, Probe, ProbeError};
 use crate::procfs::started;
 use crate::standin::STAND_IN;
 
@@ -338,7 +338,7 @@ fn sweep(base: &Path) {
 fn has_processes(directory: &Path) -> bool {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     // More than there can be: somebody else's, and left alone.
-    let mut left = MOST_PROCESSES;
+    let mut left = MAX_PROCESSES;
     entries.into_iter().any(|entry| {
         left = left.saturating_sub(1);
         left == 0

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::decode::{Content, Decoded};
 use super::reader::{Reader, RingError, read_image};
 use super::ring::{
-    FLAG_CPU, FLAG_SET, LEAST_WORDS, MOST_TEXT, PAGE, RingHeader, RingView, Writer, code, text_words,
+    FLAG_CPU, FLAG_SET, MAX_TEXT, MIN_WORDS, PAGE, RingHeader, RingView, Writer, code, text_words,
 };
 use crate::event::Kind;
 
@@ -64,10 +64,10 @@ fn lost(record: &Decoded) -> Option<u64> {
 
 #[test]
 fn a_full_ring_loses_counts_and_says_so_once_there_is_room() {
-    let memory = Memory::new(LEAST_WORDS);
+    let memory = Memory::new(MIN_WORDS);
     let (mut writer, mut reader) = (Writer::new(memory.view()), Reader::default());
     let written = (0..5000).filter(|&number| end(&mut writer, number, number)).count();
-    assert_eq!(written, LEAST_WORDS / 4);
+    assert_eq!(written, MIN_WORDS / 4);
     let records = read(&mut reader, memory.view());
     assert_eq!(records.len(), written);
     assert!(end(&mut writer, 6000, 1));
@@ -79,7 +79,7 @@ fn a_full_ring_loses_counts_and_says_so_once_there_is_room() {
 
 #[test]
 fn losses_that_a_writer_could_not_say_are_said_by_the_next_before_its_own() {
-    let memory = Memory::new(LEAST_WORDS);
+    let memory = Memory::new(MIN_WORDS);
     let (mut writer, mut reader) = (Writer::new(memory.view()), Reader::default());
     while end(&mut writer, 1, 1) {}
     writer.leave();
@@ -93,7 +93,7 @@ fn losses_that_a_writer_could_not_say_are_said_by_the_next_before_its_own() {
 #[test]
 fn every_record_arrives_whole_or_is_counted_while_both_run() {
     let rounds: u64 = if cfg!(miri) { 400 } else { 300_000 };
-    let memory = Memory::new(LEAST_WORDS);
+    let memory = Memory::new(MIN_WORDS);
     let done = AtomicBool::new(false);
     let (mut reader, mut seen, mut reported, mut next) = (Reader::default(), 0, 0, 0);
     std::thread::scope(|scope| {
@@ -126,13 +126,13 @@ fn every_record_arrives_whole_or_is_counted_while_both_run() {
                 let expected = match number % 3 {
                     0 => Kind::NodeInit {
                         node: number,
-                        name: "x".repeat(length.min(MOST_TEXT)).into(),
+                        name: "x".repeat(length.min(MAX_TEXT)).into(),
                         namespace: "/".into(),
                     },
                     _ => Kind::CallbackEnd { callback: !number },
                 };
                 assert_eq!(record.content, Content::Event(expected));
-                assert_eq!(record.cut, number % 3 == 0 && length > MOST_TEXT);
+                assert_eq!(record.cut, number % 3 == 0 && length > MAX_TEXT);
             }
             if last {
                 break;
@@ -146,7 +146,7 @@ fn every_record_arrives_whole_or_is_counted_while_both_run() {
 
 #[test]
 fn the_writer_keeps_to_its_ring_whatever_the_reader_says() {
-    let memory = Memory::new(LEAST_WORDS);
+    let memory = Memory::new(MIN_WORDS);
     let mut writer = Writer::new(memory.view());
     for tail in [0, 1, u64::MAX, 1 << 63, 12345] {
         memory.view().header.tail.store(tail, Ordering::Relaxed);
@@ -155,15 +155,15 @@ fn the_writer_keeps_to_its_ring_whatever_the_reader_says() {
         });
     }
     // Whatever was written lies inside: the memory has not one word more.
-    assert_eq!(memory.words.len(), PAGE / 8 + LEAST_WORDS);
+    assert_eq!(memory.words.len(), PAGE / 8 + MIN_WORDS);
 }
 
 #[test]
 fn torn_counters_are_an_error() {
-    let memory = Memory::new(LEAST_WORDS);
-    memory.view().header.head.store(LEAST_WORDS as u64 + 1, Ordering::Relaxed);
+    let memory = Memory::new(MIN_WORDS);
+    memory.view().header.head.store(MIN_WORDS as u64 + 1, Ordering::Relaxed);
     let error = Reader::default().read(memory.view(), |_| ()).unwrap_err();
-    assert_eq!(error, RingError::Counters { waiting: LEAST_WORDS as u64 + 1, words: LEAST_WORDS });
+    assert_eq!(error, RingError::Counters { waiting: MIN_WORDS as u64 + 1, words: MIN_WORDS });
 }
 
 /// What a test writes: a code's words, or texts.
@@ -187,13 +187,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn shown(text: &[u8]) -> std::sync::Arc<str> {
-    String::from_utf8_lossy(&text[..text.len().min(MOST_TEXT)]).into()
+    String::from_utf8_lossy(&text[..text.len().min(MAX_TEXT)]).into()
 }
 
 proptest! {
     #[test]
     fn what_is_written_is_read(steps in steps()) {
-        let memory = Memory::new(LEAST_WORDS);
+        let memory = Memory::new(MIN_WORDS);
         let (mut writer, mut reader) = (Writer::new(memory.view()), Reader::default());
         let (mut expected, mut found, mut failed) = (Vec::new(), Vec::new(), 0u64);
         for (at_ns, step) in (0..).zip(&steps) {
@@ -249,7 +249,7 @@ proptest! {
     /// rest an error.
     #[test]
     fn a_changed_word_is_an_error_or_another_value(changes in proptest::collection::vec((0usize..400, any::<u64>()), 1..4)) {
-        let memory = Memory::new(LEAST_WORDS);
+        let memory = Memory::new(MIN_WORDS);
         let mut writer = Writer::new(memory.view());
         (0..40).for_each(|number| {
             node(&mut writer, number, b"name", b"/space");

@@ -27,7 +27,7 @@ use crate::event::{Handle, Kind, MemberKind, ServiceStep};
 const SEARCHED_WORDS: usize = 96;
 
 /// Starts of a callback after which it stays unexplained.
-const MOST_TRIES: u32 = 16;
+const MAX_TRIES: u32 = 16;
 
 /// What is known of a process's objects.
 #[derive(Debug, Default)]
@@ -221,7 +221,7 @@ impl Known {
                         true => self.unexplained -= u64::from(*tries > 1),
                         false => self.unexplained += u64::from(*tries == 1),
                     }
-                    if explained || *tries >= MOST_TRIES {
+                    if explained || *tries >= MAX_TRIES {
                         self.tries.remove(&callback);
                         self.callbacks.insert(callback);
                     }

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Bytes of a text that are read.
-const MOST_TEXT: usize = 1016;
+const MAX_TEXT: usize = 1016;
 /// Texts do not cross into a page that may not be there.
 const PAGE: u64 = 4096;
 
 /// Bytes of address space whose pages are looked through: a tenth of a second.
-const MOST_RESERVED: u64 = 256 << 30;
+const MAX_RESERVED: u64 = 256 << 30;
 
 /// What can be read of another process.
 pub trait Memory {
@@ -24,8 +24,8 @@ pub trait Memory {
     fn text(&mut self, pid: u32, address: u64) -> Option<Arc<str>> {
         let mut text = Vec::new();
         let mut at = address;
-        while address != 0 && text.len() < MOST_TEXT {
-            let chunk = usize::try_from(PAGE - at % PAGE).unwrap_or(0).min(256).min(MOST_TEXT - text.len());
+        while address != 0 && text.len() < MAX_TEXT {
+            let chunk = usize::try_from(PAGE - at % PAGE).unwrap_or(0).min(256).min(MAX_TEXT - text.len());
             let mut bytes = [0; 256];
             let count = self.read(pid, at, bytes.get_mut(..chunk)?);
             let read = bytes.get(..count)?;
@@ -148,7 +148,7 @@ impl Memory for Processes {
         let maps = PathBuf::from(format!("/proc/{pid}/maps"));
         let maps = takt_files::read_to_string(&maps, takt_files::PROCESS_BYTES).unwrap_or_default();
         let pages = File::open(format!("/proc/{pid}/pagemap")).ok();
-        let (mut parts, mut left) = (Vec::new(), MOST_RESERVED);
+        let (mut parts, mut left) = (Vec::new(), MAX_RESERVED);
         let mut whole = true;
         for (start, end) in maps.lines().filter_map(region) {
             // What sanitizers reserve takes seconds to look through.

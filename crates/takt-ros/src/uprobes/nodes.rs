@@ -30,9 +30,9 @@ use crate::event::{Handle, Kind};
 
 /// Memory that is read of a process. Objects of `rclcpp` are made at start-up and lie in its first
 /// heaps; beyond are images and maps.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 /// Pointers that are kept: 64 MiB while the process's objects are looked up.
-const MOST_POINTERS: usize = 4 << 20;
+const MAX_POINTERS: usize = 4 << 20;
 const CHUNK: usize = 1 << 20;
 /// Words of an `rcl` implementation that may hold the pointer to the middleware's object.
 const IMPLEMENTATION_WORDS: u64 = 96;
@@ -43,14 +43,14 @@ const BEFORE_WORDS: u64 = 24;
 const FULL_NAME_WORDS: u64 = 16;
 /// Bytes of a context's implementation before the middleware's context in it: an allocator, options
 /// and arguments.
-const MOST_CONTEXT_BYTES: u64 = 512;
+const MAX_CONTEXT_BYTES: u64 = 512;
 /// Occurrences of a handle that are looked at.
-const MOST_OCCURRENCES: usize = 64;
+const MAX_OCCURRENCES: usize = 64;
 
 /// Members of a callback group, and groups of a node, that are looked through.
-const MOST_MEMBERS: u64 = 1024;
+const MAX_MEMBERS: u64 = 1024;
 /// Pointers into the neighbourhood of one that are looked at.
-const MOST_NEIGHBOURS: usize = 1 << 16;
+const MAX_NEIGHBOURS: usize = 1 << 16;
 /// A weak pointer: to the object, and to its counts.
 const WEAK_BYTES: u64 = 16;
 /// Words of a callback group: its type in the first, a mutex of five, a flag, and the lists of
@@ -90,11 +90,11 @@ impl Nodes {
         let (regions, mut whole) = memory.regions(pid);
         let mut marked = Vec::new();
         let mut pointers = Vec::new();
-        let mut left = MOST_BYTES;
+        let mut left = MAX_BYTES;
         let mut bytes = vec![0; CHUNK];
         for &(start, end) in &regions {
             let mut at = start;
-            while at < end && left > 0 && pointers.len() < MOST_POINTERS {
+            while at < end && left > 0 && pointers.len() < MAX_POINTERS {
                 let wanted = usize::try_from((end - at).min(left)).map_or(CHUNK, |rest| rest.min(CHUNK));
                 let count = memory.read(pid, at, &mut bytes[..wanted]) / 8 * 8;
                 if count == 0 {
@@ -113,7 +113,7 @@ impl Nodes {
                 left = left.saturating_sub(count as u64);
             }
         }
-        whole &= left > 0 && pointers.len() < MOST_POINTERS;
+        whole &= left > 0 && pointers.len() < MAX_POINTERS;
         pointers.sort_unstable();
         let mut nodes = Self { identifier, names: BTreeMap::new(), pointers, regions, whole };
         for rmw_node in marked {
@@ -152,7 +152,7 @@ impl Nodes {
         let handles = || {
             let inside: BTreeSet<Handle> =
                 self.holders(rmw_object).flat_map(|at| self.to_implementation(at)).collect();
-            self.nearest(memory, pid, &inside.into_iter().take(MOST_OCCURRENCES).collect::<Vec<_>>())
+            self.nearest(memory, pid, &inside.into_iter().take(MAX_OCCURRENCES).collect::<Vec<_>>())
         };
         self.only().or_else(handles).unwrap_or(0)
     }
@@ -211,12 +211,12 @@ impl Nodes {
     fn lists(&self, memory: &mut dyn Memory, pid: u32, object: u64) -> Vec<u64> {
         let mut lists = Vec::new();
         for at in self.holders(object) {
-            let most = MOST_MEMBERS * WEAK_BYTES;
+            let most = MAX_MEMBERS * WEAK_BYTES;
             // The end stands behind the begin: few of what leads here have what leads beyond it as
             // their neighbour, and only these are read.
             let ends = self.pointing(at + 1, at.saturating_add(most)).map(|(_, place)| place);
-            let ends: HashSet<u64> = ends.take(MOST_NEIGHBOURS).collect();
-            let begins = self.pointing(at.saturating_sub(most), at).rev().take(MOST_NEIGHBOURS);
+            let ends: HashSet<u64> = ends.take(MAX_NEIGHBOURS).collect();
+            let begins = self.pointing(at.saturating_sub(most), at).rev().take(MAX_NEIGHBOURS);
             for (begin, list) in begins {
                 if (at - begin) % WEAK_BYTES != 0 || !ends.contains(&(list + 8)) {
                     continue;
@@ -238,14 +238,14 @@ impl Nodes {
 
     /// Where the pointers to `value` are.
     fn holders(&self, value: u64) -> impl Iterator<Item = u64> + '_ {
-        self.pointing(value, value).map(|(_, at)| at).take(MOST_OCCURRENCES)
+        self.pointing(value, value).map(|(_, at)| at).take(MAX_OCCURRENCES)
     }
 
     /// Where the pointers are that lead to the beginning of an implementation that has `at` inside,
     /// the latest beginning first.
     fn to_implementation(&self, at: u64) -> impl Iterator<Item = u64> + '_ {
         let all = self.pointing(at.saturating_sub(IMPLEMENTATION_WORDS * 8), at).rev();
-        all.map(|(_, at)| at).take(MOST_OCCURRENCES)
+        all.map(|(_, at)| at).take(MAX_OCCURRENCES)
     }
 
     /// The address of the `rcl_node_t` that leads to this `rmw_node_t`.
@@ -279,7 +279,7 @@ impl Nodes {
                 let of_context = memory.word(pid, context.wrapping_add(8)).unwrap_or(0);
                 let has_context = rmw_context
                     .checked_sub(of_context)
-                    .map_or(rmw_context == 0, |bytes| rmw_context == 0 || bytes < MOST_CONTEXT_BYTES);
+                    .map_or(rmw_context == 0, |bytes| rmw_context == 0 || bytes < MAX_CONTEXT_BYTES);
                 let is_handle = node % 16 == 0 && begin % 16 == 0 && is_inside(&self.regions, context);
                 if is_handle
                     && has_context
@@ -336,7 +336,7 @@ fn is_list([begin, end, allocated]: [u64; 3]) -> bool {
     begin % 8 == 0
         && bytes(begin, end).is_some()
         && bytes(end, allocated).is_some()
-        && allocated - begin <= 2 * MOST_MEMBERS * WEAK_BYTES
+        && allocated - begin <= 2 * MAX_MEMBERS * WEAK_BYTES
 }
 
 /// Name and namespace, if this is an `rmw_node_t`.

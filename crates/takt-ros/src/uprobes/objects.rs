@@ -15,12 +15,12 @@ use super::nodes::Nodes;
 
 /// Words from an object's beginning to its callback, at most: a subscription has functions for six
 /// events before it.
-const MOST_WORDS: u64 = 192;
+const MAX_WORDS: u64 = 192;
 /// Bytes of a type's name that are looked at: the longest below has 49.
 const NAME_BYTES: usize = 56;
 /// The shortest text that a `std::string` keeps elsewhere than within itself.
 const OWN_TEXT_BYTES: u64 = 16;
-const MOST_TOPIC_BYTES: u64 = 512;
+const MAX_TOPIC_BYTES: u64 = 512;
 
 /// What a callback belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Object {
     pub fn around(memory: &mut dyn Memory, pid: u32, callback: u64, nodes: Option<&Nodes>) -> Option<Self> {
         // An empty function lies anywhere behind the members, also within a word.
         let callback = callback & !7;
-        let words = words_before(memory, pid, callback, MOST_WORDS);
+        let words = words_before(memory, pid, callback, MAX_WORDS);
         words.iter().enumerate().rev().find_map(|(index, &table)| {
             let may_be_table = nodes.is_none_or(|nodes| !nodes.is_writable(table));
             let what = may_be_table.then(|| type_of(memory, pid, table))??;
@@ -77,7 +77,7 @@ impl Object {
         self.words.windows(2).enumerate().find_map(|(index, two)| {
             let &[text, length] = two else { return None };
             let own = self.at + (index as u64 + 2) * 8;
-            let fits = (2..MOST_TOPIC_BYTES).contains(&length) && (length < OWN_TEXT_BYTES) == (text == own);
+            let fits = (2..MAX_TOPIC_BYTES).contains(&length) && (length < OWN_TEXT_BYTES) == (text == own);
             let text = fits.then(|| memory.text(pid, text))??;
             let fits = text.len() as u64 == length && text.starts_with('/');
             let depth = match self.words.get(index + 4..index + 6) {

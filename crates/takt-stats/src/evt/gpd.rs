@@ -16,14 +16,13 @@ use super::anderson;
 use crate::random::Pcg;
 
 /// Beyond it, the point of χ² would be infinite before long.
-const MOST_CONFIDENCE: f64 = 1.0 - 1e-12;
+const MAX_CONFIDENCE: f64 = 1.0 - 1e-12;
 
 /// Half the point of χ² with one degree of freedom below which it lies with this probability; what
 /// is no probability counts as the nearest that has a finite point, and NaN as the greatest of
 /// them.
 fn half_chi2(confidence: f64) -> f64 {
-    let confidence =
-        if confidence.is_nan() { MOST_CONFIDENCE } else { confidence.clamp(0.0, MOST_CONFIDENCE) };
+    let confidence = if confidence.is_nan() { MAX_CONFIDENCE } else { confidence.clamp(0.0, MAX_CONFIDENCE) };
     let z = Normal::standard().inverse_cdf(0.5 * (1.0 + confidence));
     0.5 * z * z
 }

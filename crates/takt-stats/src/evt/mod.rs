@@ -44,13 +44,13 @@ use gpd::{FitTest, RegionPoint};
 use series::Clusters;
 
 /// Fewest peaks that a tail is fitted to.
-const LEAST_PEAKS: usize = 50;
+const MIN_PEAKS: usize = 50;
 /// Most: beyond, the threshold would leave the tail, and the tests would reject any model.
-const MOST_PEAKS: usize = 1000;
+const MAX_PEAKS: usize = 1000;
 /// The tail is at most this part of the values: one in ten.
 const TAIL_DIVISOR: usize = 10;
-/// Fewest values: the upper tenth must have [`LEAST_PEAKS`].
-const LEAST_SAMPLES: usize = LEAST_PEAKS * TAIL_DIVISOR;
+/// Fewest values: the upper tenth must have [`MIN_PEAKS`].
+const MIN_SAMPLES: usize = MIN_PEAKS * TAIL_DIVISOR;
 /// Simulated samples per fit test.
 const ROUNDS: usize = 199;
 /// Below this p-value the highest threshold's fit is rejected, and the analysis refused.
@@ -68,9 +68,9 @@ const TIE_SHARE: f64 = 0.05;
 const UNEVEN_BELOW: f64 = 0.003;
 const DRIFT_BEYOND: f64 = 3.0;
 /// Blocks of maxima: fewest, most, and least length.
-const LEAST_BLOCKS: usize = 50;
-const MOST_BLOCKS: usize = 200;
-const LEAST_BLOCK: usize = 20;
+const MIN_BLOCKS: usize = 50;
+const MAX_BLOCKS: usize = 200;
+const MIN_BLOCK: usize = 20;
 /// Seed of the simulated samples: the same data gives the same answer.
 const SEED: u64 = 0x7A6B_7453_6565_6431;
 
@@ -162,10 +162,10 @@ pub(crate) fn analyse_at(
         return Err(Refusal::Rate { rate_hz });
     }
     let samples = series_ns.len();
-    if samples < LEAST_SAMPLES {
-        return Err(Refusal::TooFewSamples { samples: samples as u64, needed: LEAST_SAMPLES as u64 });
+    if samples < MIN_SAMPLES {
+        return Err(Refusal::TooFewSamples { samples: samples as u64, needed: MIN_SAMPLES as u64 });
     }
-    let top = greatest(series_ns, (samples / TAIL_DIVISOR).min(MOST_PEAKS) + 1);
+    let top = greatest(series_ns, (samples / TAIL_DIVISOR).min(MAX_PEAKS) + 1);
     let max_ns = top[0];
     if top.last() == Some(&max_ns) {
         return Err(Refusal::NoVariation { value_ns: max_ns });
@@ -219,7 +219,7 @@ impl Candidate {
     /// Fits the peaks above `threshold`; `Ok(None)` when they are too few.
     fn new(series: &[u64], threshold: u64) -> Result<Option<Self>, Refusal> {
         let clusters = Clusters::above(series, threshold);
-        if clusters.peaks.len() < LEAST_PEAKS {
+        if clusters.peaks.len() < MIN_PEAKS {
             return Ok(None);
         }
         not_discretised(&clusters)?;
@@ -241,7 +241,7 @@ impl Candidate {
     /// Why this tail may not be extrapolated, if it may not.
     fn objection(&self, least_p: f64) -> Option<Refusal> {
         let peaks = self.excesses.len() as u64;
-        let needed = LEAST_PEAKS as u64;
+        let needed = MIN_PEAKS as u64;
         let FitTest { fit_p, gap_p, above_gap } = self.test;
         if gap_p < GAP_BELOW {
             return Some(Refusal::StandsApart { values: above_gap as u64, peaks, p_value: gap_p, needed });
@@ -275,7 +275,7 @@ impl Candidate {
             upper_end_ns: self.fit.upper_end().map(|e| e + self.threshold as f64),
             per_hour: Estimate::default(),
             hour_level_ns: Estimate::default(),
-            blocks: Err(Refusal::TooFewSamples { samples: 0, needed: LEAST_SAMPLES as u64 }),
+            blocks: Err(Refusal::TooFewSamples { samples: 0, needed: MIN_SAMPLES as u64 }),
             caveats: Vec::new(),
             exponential: if self.fit.shape < 0.0 {
                 gpd::exponential_region(&self.excesses, confidence)
@@ -305,7 +305,7 @@ fn not_discretised(clusters: &Clusters) -> Result<(), Refusal> {
 /// Chooses the threshold (step 4 of the module's list). `top` are the greatest values, descending.
 fn choose(series: &[u64], top: &[u64]) -> Result<Candidate, Refusal> {
     let mut thresholds = Vec::new();
-    let mut exceedances = LEAST_PEAKS as f64;
+    let mut exceedances = MIN_PEAKS as f64;
     while exceedances as usize + 1 < top.len() {
         thresholds.push(top[exceedances as usize]);
         exceedances *= 2f64.sqrt();
@@ -343,7 +343,7 @@ fn too_few(series: &[u64], top: &[u64]) -> Refusal {
     let border = top[top.len() - 1];
     let clusters = Clusters::above(series, border);
     let peaks = clusters.peaks.len();
-    if peaks == 0 || clusters.exceedances < LEAST_PEAKS {
+    if peaks == 0 || clusters.exceedances < MIN_PEAKS {
         // Fewer values above the tenth's border than the tenth has: the border value itself
         // repeats.
         let share = top.iter().filter(|&&v| v == border).count() as f64 / top.len() as f64;
@@ -351,27 +351,27 @@ fn too_few(series: &[u64], top: &[u64]) -> Refusal {
     }
     Refusal::TooFewPeaks {
         peaks: peaks as u64,
-        needed: LEAST_PEAKS as u64,
+        needed: MIN_PEAKS as u64,
         extremal_index: clusters.index,
-        factor: (LEAST_PEAKS as f64 / peaks as f64).ceil(),
+        factor: (MIN_PEAKS as f64 / peaks as f64).ceil(),
     }
 }
 
 /// Number and length of blocks for a series: about √n blocks, so that both grow.
 fn block_plan(samples: usize) -> (usize, usize) {
-    let blocks = ((samples as f64).sqrt() as usize).clamp(LEAST_BLOCKS, MOST_BLOCKS);
+    let blocks = ((samples as f64).sqrt() as usize).clamp(MIN_BLOCKS, MAX_BLOCKS);
     (blocks, (samples / blocks).max(1))
 }
 
 /// Fits block maxima.
 fn block_opinion(series: &[u64], rate_hz: f64, deadline_ns: u64) -> Result<Blocks, Refusal> {
     let (blocks, length) = block_plan(series.len());
-    if length < LEAST_BLOCK {
+    if length < MIN_BLOCK {
         return Err(Refusal::TooFewBlocks {
-            blocks: (series.len() / LEAST_BLOCK) as u64,
-            length: LEAST_BLOCK as u64,
-            needed: LEAST_BLOCKS as u64,
-            least_length: LEAST_BLOCK as u64,
+            blocks: (series.len() / MIN_BLOCK) as u64,
+            length: MIN_BLOCK as u64,
+            needed: MIN_BLOCKS as u64,
+            least_length: MIN_BLOCK as u64,
         });
     }
     let mut maxima = series::block_maxima(series, length);
@@ -388,7 +388,7 @@ fn block_opinion(series: &[u64], rate_hz: f64, deadline_ns: u64) -> Result<Block
             peaks: maxima.len() as u64,
             threshold_ns: maxima.first().map_or(0, |&m| m as u64),
             p_value: fit_p_value,
-            needed: LEAST_BLOCKS as u64,
+            needed: MIN_BLOCKS as u64,
         });
     }
     let blocks_per_hour = rate_hz * 3600.0 / length as f64;

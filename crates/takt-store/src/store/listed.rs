@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use takt_rundir::sha256_of;
 
-use super::{INDEX, MOST_INDEX_BYTES, RUNS, Store, is_hash};
+use super::{INDEX, MAX_INDEX_BYTES, RUNS, Store, is_hash};
 use crate::StoreError;
 use crate::index::{Entry, read_index, write_index};
 
@@ -181,7 +181,7 @@ impl Store {
     /// The rows of a file of the index, where it holds what its name says; `None` where it has
     /// gone.
     fn rows_of(&self, file: &str) -> Result<Option<Result<Vec<Entry>, ()>>, StoreError> {
-        let bytes = match self.objects.get(&format!("{INDEX}/{file}"), MOST_INDEX_BYTES) {
+        let bytes = match self.objects.get(&format!("{INDEX}/{file}"), MAX_INDEX_BYTES) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return Ok(None),
             Err(StoreError::Damaged { .. }) => return Ok(Some(Err(()))),

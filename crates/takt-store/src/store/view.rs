@@ -7,7 +7,7 @@ use std::path::Path;
 
 use takt_rundir::HASHES_FILE;
 
-use super::{ABOUT, MOST_SEAL_BYTES, Store, object, seal_name};
+use super::{ABOUT, MAX_SEAL_BYTES, Store, object, seal_name};
 use crate::StoreError;
 
 impl Store {
@@ -45,7 +45,7 @@ impl Store {
                 |part: &[u8]| copy.iter_mut().try_for_each(|file| file.write_all(part)).map_err(io);
             match hash {
                 Some(hash) => drop(self.objects.read_checked(&object, &hash, &mut take)?),
-                None => take(&self.objects.get(&object, MOST_SEAL_BYTES)?.ok_or_else(gone)?)?,
+                None => take(&self.objects.get(&object, MAX_SEAL_BYTES)?.ok_or_else(gone)?)?,
             }
             if let Some(target) = target {
                 symlink(target, &path).map_err(io)?;

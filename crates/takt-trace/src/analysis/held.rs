@@ -12,7 +12,7 @@ use crate::event::{Span, Trace};
 
 /// Most spans that are looked at of those that overlap at one moment; each costs a pass over the
 /// trace. What is late by more than this many cycles of a loop has long been given up.
-const MOST_OVERLAPPING: usize = 64;
+const MAX_OVERLAPPING: usize = 64;
 
 /// Where thread `tid` spent its time in each of `spans`, with the cause that took most, in their
 /// order; each span is judged by itself, though others overlap it. `None` for an empty span, and
@@ -56,7 +56,7 @@ pub fn woken_late(trace: &Trace, tid: i32, spans: &[Span]) -> Result<Vec<Option<
         let is_free = |pass: &Vec<Span>| pass.last().is_none_or(|last| last.to_ns < span.from_ns);
         match passes.iter().position(is_free) {
             Some(free) => passes[free].push(span),
-            None if passes.len() < MOST_OVERLAPPING => passes.push(vec![span]),
+            None if passes.len() < MAX_OVERLAPPING => passes.push(vec![span]),
             None => {}
         }
     }

@@ -381,7 +381,7 @@ fn about_kept_awake(cpus: &[u16]) -> Option<String> {
 }
 
 /// Threads named in a note at most.
-const MOST_NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 /// What a reader must know about threads whose events the kernel left out. Once may be a swap of
 /// two time stamps.
@@ -395,13 +395,13 @@ fn about_hidden(trace: &Trace, hidden: &[Hidden]) -> Option<String> {
     times.sort_by_key(|entry| std::cmp::Reverse(entry.1));
     let named: Vec<String> = times
         .iter()
-        .take(MOST_NAMED)
+        .take(MAX_NAMED)
         .map(|&((tid, cpu), times)| match tid {
             0 => format!("idle of CPU {cpu} ({times} times)"),
             _ => format!("{} ({times} times)", trace.name_and_id(tid)),
         })
         .collect();
-    let more = times.len().saturating_sub(MOST_NAMED);
+    let more = times.len().saturating_sub(MAX_NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     (!named.is_empty()).then(|| {
         format!(
@@ -499,8 +499,8 @@ impl CauseTable {
         row.worst_us = row.worst_us.max(us);
         row.total_us += us;
         // A watch of days meets ever new names.
-        const MOST_NAMES: usize = 1024;
-        let known = names.len() < MOST_NAMES || names.contains_key(&late.who);
+        const MAX_NAMES: usize = 1024;
+        let known = names.len() < MAX_NAMES || names.contains_key(&late.who);
         let who = if known { late.who.clone() } else { "others".to_owned() };
         *names.entry(who).or_default() += 1;
     }

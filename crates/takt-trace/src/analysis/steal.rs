@@ -14,11 +14,11 @@ use std::collections::HashMap;
 use crate::event::{Event, Kind, Span, StealReading};
 
 /// Less is noise of the time stamps.
-const LEAST_NS: u64 = 20_000;
+const MIN_NS: u64 = 20_000;
 
 /// Less is what it takes to come out of idle: the deepest states of x86 take up to 0.3 ms, and a
 /// hypervisor that has to run a halted CPU again needs some tens of microseconds.
-const LEAST_IDLE_NS: u64 = 500_000;
+const MIN_IDLE_NS: u64 = 500_000;
 
 /// How much the counter may lag: it is cut off to USER_HZ, 10 ms on every architecture of today.
 const RESOLUTION_NS: u64 = 10_000_000;
@@ -111,13 +111,13 @@ impl GapFinder {
         let Some(cpu) = self.cpus.get_mut(usize::from(event.cpu)) else { return };
         // Where the kernel leaves out what an idle CPU does, another thread has it by now.
         let seen = cpu.idle && event.tid == 0 && !matches!(event.kind, Kind::Lost { .. });
-        if !seen || event.time_ns.saturating_sub(cpu.last_ns) < LEAST_IDLE_NS {
+        if !seen || event.time_ns.saturating_sub(cpu.last_ns) < MIN_IDLE_NS {
             return;
         }
         let own = self.timers.values().filter(|timer| timer.0 == event.cpu);
         let due = own.map(|timer| timer.1).chain(cpu.woken.iter().map(|one| one.1)).min();
         let span = Span { from_ns: due.unwrap_or(u64::MAX).max(cpu.last_ns), to_ns: event.time_ns };
-        if span.to_ns.saturating_sub(span.from_ns) >= LEAST_IDLE_NS {
+        if span.to_ns.saturating_sub(span.from_ns) >= MIN_IDLE_NS {
             cpu.gaps.push((span, true));
         }
     }
@@ -156,7 +156,7 @@ impl GapFinder {
 impl Cpu {
     fn see(&mut self, event: &Event) {
         let now_ns = event.time_ns;
-        if now_ns.saturating_sub(self.last_ns) >= LEAST_NS && self.since.is_some() {
+        if now_ns.saturating_sub(self.last_ns) >= MIN_NS && self.since.is_some() {
             self.silences.push(Span { from_ns: self.last_ns, to_ns: now_ns });
         }
         self.woken.clear();
@@ -194,7 +194,7 @@ impl Cpu {
             // theft.
             let wall_ns = now_ns.saturating_sub(since_ns).saturating_sub(self.interrupts_ns);
             let short_ns = wall_ns.saturating_sub(runtime_ns);
-            if short_ns >= LEAST_NS {
+            if short_ns >= MIN_NS {
                 place(short_ns, &mut self.silences, &mut self.gaps);
             }
         }
@@ -223,7 +223,7 @@ fn place(mut short_ns: u64, silences: &mut [Span], into: &mut Vec<Found>) {
         let part_ns = short_ns.min(silence.to_ns - silence.from_ns);
         into.push((Span { from_ns: silence.to_ns - part_ns, to_ns: silence.to_ns }, false));
         short_ns -= part_ns;
-        if short_ns < LEAST_NS {
+        if short_ns < MIN_NS {
             break;
         }
     }
@@ -303,7 +303,7 @@ const QUOTA_PERIOD_NS: u64 = 100_000_000;
 
 /// Gaps in step from which a quota is reported: by chance so many are rarer than one in 10,000
 /// runs.
-const LEAST_IN_STEP: usize = 6;
+const MIN_IN_STEP: usize = 6;
 
 /// Says that a hypervisor's quota makes the long gaps, where they show it: whoever has used up its
 /// CPU time stands still until the next period begins, so that all of its gaps end in step with the
@@ -330,7 +330,7 @@ pub(super) fn quota(gaps: &[Vec<Gap>]) -> Option<String> {
         .filter(|(before, next)| next.span.to_ns - before.span.to_ns < 100 * QUOTA_PERIOD_NS)
         .filter(|(before, next)| !(next.idle && same_phase(before.span.from_ns, next.span.from_ns)))
         .count();
-    (in_step >= LEAST_IN_STEP && 4 * in_step >= pairs).then(|| {
+    (in_step >= MIN_IN_STEP && 4 * in_step >= pairs).then(|| {
         format!(
             "{in_step} of {pairs} gaps of 1 ms or more end in step with the one before, at a multiple of 100 ms: so ends a \
              quota of CPU time (cpu.max) that this machine's hypervisor gives it, used up; ask for more CPUs, or load it less"

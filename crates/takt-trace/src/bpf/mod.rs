@@ -70,9 +70,9 @@ pub struct Awake {
 }
 
 /// Threads that can be followed at once: 4 MB of the kernel's memory.
-const MOST_THREADS: usize = 16 << 10;
+const MAX_THREADS: usize = 16 << 10;
 /// Timers of those that are remembered; the kernel forgets those used least.
-const MOST_TIMERS: usize = 16 << 10;
+const MAX_TIMERS: usize = 16 << 10;
 /// Room for some 60,000 records: six seconds of ten loops of 1 kHz.
 const RING_BYTES: usize = 8 << 20;
 
@@ -103,8 +103,8 @@ impl KernelFollower {
         let map = |kind, key, value, entries| {
             Map::new(kind, key, value, entries).map_err(refused("bpf(MAP_CREATE)"))
         };
-        let threads = map(MapKind::Hash, 4, state::BYTES, MOST_THREADS)?;
-        let timers = map(MapKind::LruHash, 8, programs::TIMER_BYTES, MOST_TIMERS)?;
+        let threads = map(MapKind::Hash, 4, state::BYTES, MAX_THREADS)?;
+        let timers = map(MapKind::LruHash, 8, programs::TIMER_BYTES, MAX_TIMERS)?;
         let cpus = map(MapKind::PerCpuArray, 4, cpu::BYTES, 1)?;
         let ring = Ring::new(RING_BYTES).map_err(refused("bpf(MAP_CREATE)"))?;
         let maps = Maps { threads: threads.fd(), timers: timers.fd(), cpus: cpus.fd(), records: ring.fd() };
@@ -215,7 +215,7 @@ impl KernelFollower {
     /// Follows these threads, and none else.
     ///
     /// # Errors
-    /// The kernel's: `E2BIG` beyond `MOST_THREADS`.
+    /// The kernel's: `E2BIG` beyond `MAX_THREADS`.
     pub fn follow(&mut self, threads: &BTreeSet<i32>) -> io::Result<()> {
         let gone: Vec<i32> = self.followed.difference(threads).copied().collect();
         for tid in gone {

@@ -37,9 +37,9 @@ const NO_COUNT: &str = if cfg!(any(target_arch = "x86_64", target_arch = "x86"))
 /// A jump of the clock beyond this is written down: the shortest SMI takes some 10 us.
 const GAP_NS: u64 = 10_000;
 /// Jumps that are kept, the newest: hours of a busy CPU.
-const MOST_GAPS: usize = 1 << 18;
+const MAX_GAPS: usize = 1 << 18;
 /// Readings that are kept.
-const MOST_READINGS: usize = 1 << 20;
+const MAX_READINGS: usize = 1 << 20;
 
 /// How the count of SMIs is read. One CPU's does: an SMI is every CPU's.
 #[derive(Debug)]
@@ -142,7 +142,7 @@ impl Watch {
             self.readings.pop_back();
         }
         self.readings.push_back(reading);
-        if self.readings.len() > MOST_READINGS {
+        if self.readings.len() > MAX_READINGS {
             self.readings.pop_front();
         }
     }
@@ -238,7 +238,7 @@ impl Witness {
                 let now_ns = monotonic_ns();
                 if now_ns - last_ns >= GAP_NS {
                     let mut jumps = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                    if jumps.len() == MOST_GAPS {
+                    if jumps.len() == MAX_GAPS {
                         jumps.pop_front();
                     }
                     jumps.push_back(Span { from_ns: last_ns, to_ns: now_ns });
@@ -259,7 +259,7 @@ impl Witness {
         self.end();
         let mut jumps = self.jumps.lock().unwrap_or_else(PoisonError::into_inner);
         // The oldest ones were forgotten: before them, nothing is known.
-        if jumps.len() == MOST_GAPS
+        if jumps.len() == MAX_GAPS
             && let Some(first) = jumps.front_mut()
         {
             first.from_ns = self.since_ns;

@@ -156,7 +156,7 @@ const MARGIN_NS: u64 = 5_000_000;
 
 /// Windows that wait to be kept at most: those of the worst releases. Each waits until its time
 /// would be forgotten.
-const MOST_MARKS: usize = 1000;
+const MAX_MARKS: usize = 1000;
 
 impl Marker {
     /// Keeps what the kernel did from `from_ns` to `to_ns` (CLOCK_MONOTONIC), for a release that
@@ -165,7 +165,7 @@ impl Marker {
         self.0.marked.fetch_add(1, Ordering::Relaxed);
         let mark = Mark { span: Span { from_ns, to_ns }, weight_ns };
         let mut marks = self.0.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        if marks.len() < MOST_MARKS {
+        if marks.len() < MAX_MARKS {
             marks.push(mark);
         } else if let Some(least) = marks.iter_mut().min_by_key(|mark| mark.weight_ns)
             && least.weight_ns < weight_ns

@@ -28,7 +28,7 @@ const LEFT_OUT: [&str; 3] = ["raw_syscalls:", "lock:", "irq_vectors:irq_work"];
 const PACKETS: [&str; 2] = ["net:", "skb:"];
 
 /// Rings are no smaller than this.
-const LEAST_BYTES: usize = 64 << 10;
+const MIN_BYTES: usize = 64 << 10;
 
 /// How rings are opened.
 #[derive(Debug, Clone, Copy)]
@@ -141,7 +141,7 @@ pub(super) fn open_all(cpus: &[u16], mut how: How) -> Result<Opened, TraceError>
         let opened: Result<Vec<CpuBuffer>, TraceError> = opened;
         match opened {
             Err(TraceError::Buffer { source, .. })
-                if source.raw_os_error() == Some(libc::EPERM) && how.data_bytes > LEAST_BYTES =>
+                if source.raw_os_error() == Some(libc::EPERM) && how.data_bytes > MIN_BYTES =>
             {
                 how.data_bytes /= 2;
             }

@@ -51,9 +51,9 @@ pub(super) struct Reader {
 
 /// Names of threads that have ended: each part that is handed out has them all, and a machine that
 /// builds something has a hundred new ones in a second.
-const MOST_ENDED: usize = 2048;
+const MAX_ENDED: usize = 2048;
 /// More threads than this, and page faults of all are recorded.
-const MOST_FILTERED: usize = 100;
+const MAX_FILTERED: usize = 100;
 
 impl Reader {
     pub(super) fn new(opened: Opened, options: TraceOptions) -> Self {
@@ -67,7 +67,7 @@ impl Reader {
             drained_ns: vec![0; count],
             threads: BTreeSet::new(),
             met: BTreeMap::new(),
-            most_met: MOST_ENDED,
+            most_met: MAX_ENDED,
             watches: vec![IdleWatch::default(); count],
             keepers: Vec::new(),
             steal: StealLog::new(is_guest()),
@@ -225,7 +225,7 @@ impl Reader {
         }
         let of =
             |field: &str| threads.iter().map(|tid| format!("{field}=={tid}")).collect::<Vec<_>>().join("||");
-        let many = threads.len() > MOST_FILTERED;
+        let many = threads.len() > MAX_FILTERED;
         let filter = if many { "common_pid>0".to_owned() } else { of("common_pid") };
         if !self.options.windows_only {
             // The stacks of everybody's wake-ups would cost everybody.
@@ -294,7 +294,7 @@ impl Reader {
         trace.firmware = self.firmware.hand_out(&trace.events);
         if trace.threads.len() > self.most_met {
             read_names(&mut self.met);
-            self.most_met = 2 * self.met.len() + MOST_ENDED;
+            self.most_met = 2 * self.met.len() + MAX_ENDED;
         } else {
             self.met.clone_from(&trace.threads);
         }

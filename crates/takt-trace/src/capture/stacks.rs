@@ -20,11 +20,11 @@ use crate::format::Decoder;
 /// Ring of one CPU: a thousand stacks, a second of a loop of 1 kHz.
 const RING_BYTES: usize = 256 << 10;
 /// Wake-ups whose stack is remembered: a quarter of an hour of a loop of 1 kHz.
-const MOST_SAMPLES: usize = 1 << 20;
+const MAX_SAMPLES: usize = 1 << 20;
 /// Different stacks that are kept: few hundred are usual.
-const MOST_STACKS: usize = 20_000;
+const MAX_STACKS: usize = 20_000;
 /// Frames of one stack: beyond the interrupt's own dozen, enough to report the system call.
-const MOST_FRAMES: u16 = 48;
+const MAX_FRAMES: u16 = 48;
 
 /// The open event of one CPU.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Stacks {
     }
 
     /// The kernel's symbols stay: they are megabytes. Stacks go, of which no more than
-    /// [`MOST_STACKS`] are kept.
+    /// [`MAX_STACKS`] are kept.
     pub(super) fn enable(&mut self, id: u16) {
         self.id = id;
         self.known.clear();
@@ -78,7 +78,7 @@ impl Stacks {
         let mut attr = open::attributes(self.id, RING_BYTES);
         attr.sample_type = u64::from(b::PERF_SAMPLE_TIME | b::PERF_SAMPLE_CALLCHAIN | b::PERF_SAMPLE_RAW);
         attr.set_exclude_callchain_user(1);
-        attr.sample_max_stack = MOST_FRAMES;
+        attr.sample_max_stack = MAX_FRAMES;
         let event = open::open(&mut attr, cpu)?;
         let ring = PerfRing::map(event.as_fd(), RING_BYTES)?;
         // SAFETY: the text is whole, and the kernel copies it; the descriptor is open.
@@ -123,10 +123,10 @@ impl Stacks {
         let next = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
         let stack = match self.known.get(frames.as_slice()) {
             Some(&stack) => stack,
-            None if self.known.len() >= MOST_STACKS => return,
+            None if self.known.len() >= MAX_STACKS => return,
             None => *self.known.entry(frames.into_boxed_slice()).or_insert(next),
         };
-        if self.samples.len() == MOST_SAMPLES {
+        if self.samples.len() == MAX_SAMPLES {
             self.samples.pop_front();
         }
         self.samples.push_back(WakeStack { stack, ..sample });
@@ -185,19 +185,19 @@ fn sample(record: &[u8]) -> Option<(u64, Vec<u64>, &[u8])> {
 }
 
 /// Frames named for people.
-const MOST_NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 /// What an interrupt interrupted: the frames below its entry, innermost first; none where it was
 /// user mode, or no interrupt. Without symbols, the outermost addresses of all.
 fn interrupted(symbols: Option<&Symbols>, frames: &[u64]) -> Vec<String> {
     let Some(symbols) = symbols else {
         let reported: Vec<String> = frames.iter().map(|frame| format!("{frame:#x}")).collect();
-        return reported[reported.len().saturating_sub(MOST_NAMED)..].to_vec();
+        return reported[reported.len().saturating_sub(MAX_NAMED)..].to_vec();
     };
     let named: Vec<&str> = frames.iter().map(|&frame| symbols.name(frame)).collect();
     let entry = named.iter().position(|name| is_entry(name));
     let below = entry.map_or(&[][..], |entry| &named[entry + 1..]);
-    below.iter().take(MOST_NAMED).map(|name| (*name).to_owned()).collect()
+    below.iter().take(MAX_NAMED).map(|name| (*name).to_owned()).collect()
 }
 
 /// The outermost function of an interrupt: x86 (from 5.8 on and before), arm64, arm, RISC-V.

@@ -21,7 +21,7 @@ const WINDOW_NS: i128 = 100_000_000;
 
 /// The most that two clocks that count nanoseconds are believed to drift apart: an anchor that
 /// needs more is the pair of an expiry that was held up.
-const MOST_DRIFT: f64 = 1e-3;
+const MAX_DRIFT: f64 = 1e-3;
 
 /// Offsets further apart than this belong to timers of different clocks. Suspending a machine
 /// separates CLOCK_BOOTTIME from CLOCK_MONOTONIC by more.
@@ -64,7 +64,7 @@ impl Unit {
         let at = |quarter: usize| slopes.get(slopes.len() * quarter / 4).copied();
         let (Some(low), Some(middle), Some(high)) = (at(1), at(2), at(3)) else { return Self::Nanoseconds };
         let stamps = 1 + events.windows(2).filter(|pair| pair[0].time_ns != pair[1].time_ns).count();
-        if (middle - 1.0).abs() < MOST_DRIFT {
+        if (middle - 1.0).abs() < MAX_DRIFT {
             Self::Nanoseconds
         } else if stamps * 20 < events.len() {
             Self::Hundredths
@@ -441,7 +441,7 @@ fn not_held_up(anchors: Vec<Pair>, offset: &dyn Fn(&Pair) -> f64) -> Vec<Pair> {
         for at in order {
             let (own, now_ns) = (offset(&anchors[at]), anchors[at].now_ns);
             let most =
-                last.map_or(f64::MAX, |(least, of_ns)| least + MOST_DRIFT * now_ns.abs_diff(of_ns) as f64);
+                last.map_or(f64::MAX, |(least, of_ns)| least + MAX_DRIFT * now_ns.abs_diff(of_ns) as f64);
             keep[at] &= own <= most;
             if own <= most {
                 last = Some((own, now_ns));

@@ -20,10 +20,10 @@ use super::{Exchange, Place, Violation};
 /// captures.
 const LONGEST_NS: u64 = 1_000_000_000;
 /// Frames that may be under way: a second of four a cycle at 4 kHz.
-const MOST_OPEN: usize = 1 << 14;
+const MAX_OPEN: usize = 1 << 14;
 /// Cyclic frames after which the one that began the cycles is forgotten: the master has begun anew
 /// with others.
-const MOST_OTHERS: u32 = 100;
+const MAX_OTHERS: u32 = 100;
 /// The frame's header is not counted by sockets, and is by the interface's queue.
 const HEADER: u32 = 14;
 
@@ -102,7 +102,7 @@ impl Frames {
         }
         let bytes = (bytes.len() as u32).saturating_sub(HEADER);
         self.others += 1;
-        if self.lead.is_none() || self.others > MOST_OTHERS {
+        if self.lead.is_none() || self.others > MAX_OTHERS {
             self.lead = Some(identity.kind);
         }
         if self.lead == Some(identity.kind) {
@@ -111,7 +111,7 @@ impl Frames {
             self.sent_ns = time_ns;
             seen.push(Seen::Sent { time_ns, bytes, alone });
         }
-        if self.open.len() >= MOST_OPEN {
+        if self.open.len() >= MAX_OPEN {
             self.open.pop_front();
         }
         let exchange = Exchange {

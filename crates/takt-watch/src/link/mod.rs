@@ -167,18 +167,18 @@ impl LinkReport {
 }
 
 /// Arrivals that the period is determined from.
-const MOST_TIMES: usize = period::MOST;
+const MAX_TIMES: usize = period::MOST;
 /// Exchanges that are remembered: what is usual is determined from those before a violation.
-const MOST_EXCHANGES: usize = 4096;
+const MAX_EXCHANGES: usize = 4096;
 /// Packets that may wait for their answers at once.
-const MOST_OPEN: usize = 16;
+const MAX_OPEN: usize = 16;
 /// Packets in a row, after which one that has no answer yet will have none.
-const MOST_BEHIND: u32 = 32;
+const MAX_BEHIND: u32 = 32;
 /// Violations that are reported one by one.
-const MOST_WORST: usize = 20;
+const MAX_WORST: usize = 20;
 
 /// Robots that are distinguished at one port.
-const MOST_PEERS: usize = 8;
+const MAX_PEERS: usize = 8;
 /// A robot or a connection that is silent for so long may be gone, and another one in its place.
 const GONE_NS: u64 = 1_000_000_000;
 
@@ -395,7 +395,7 @@ impl Link {
             links[at].begin_anew(packet.peer);
             return Some(at);
         }
-        if of_it.len() < MOST_PEERS
+        if of_it.len() < MAX_PEERS
             && let Ok(link) = Self::of(endpoint, Source::Beside, links[tapped].settings)
         {
             links.push(Self { peer: Some(packet.peer), ..link });
@@ -439,7 +439,7 @@ impl Link {
             // closely.
             let near = |found: f64| self.period_ns.is_none_or(|known| (found / known - 1.0).abs() < 0.05);
             self.period_ns = found.filter(|&found| near(found)).or(self.period_ns);
-            self.try_at = self.packets + self.packets.clamp(period::FEWEST as u64, 4 * MOST_TIMES as u64);
+            self.try_at = self.packets + self.packets.clamp(period::FEWEST as u64, 4 * MAX_TIMES as u64);
         }
     }
 
@@ -481,7 +481,7 @@ impl Link {
         }
         self.behind = if self.open.is_empty() { 0 } else { self.behind + 1 };
         // It answers every packet, if late; who goes on being late by as many has left some out.
-        if self.behind > MOST_BEHIND || self.open.len() > MOST_OPEN {
+        if self.behind > MAX_BEHIND || self.open.len() > MAX_OPEN {
             self.behind = 0;
             if let Some(open) = self.open.pop_front() {
                 self.close(open);
@@ -504,7 +504,7 @@ impl Link {
     fn arrive(&mut self, time_ns: u64) -> u64 {
         let before_ns = self.times.back().copied();
         self.packets += 1;
-        if self.times.len() >= MOST_TIMES {
+        if self.times.len() >= MAX_TIMES {
             self.times.pop_front();
         }
         self.times.push_back(time_ns);
@@ -556,7 +556,7 @@ impl Link {
 
     /// Counts a finished exchange.
     fn remember(&mut self, exchange: Exchange) {
-        if self.exchanges.len() >= MOST_EXCHANGES {
+        if self.exchanges.len() >= MAX_EXCHANGES {
             self.exchanges.pop_front();
         }
         self.exchanges.push_back(exchange);
@@ -609,7 +609,7 @@ impl Link {
         }
         self.worst.push(violation.clone());
         self.worst.sort_by(|a, b| b.us.total_cmp(&a.us));
-        self.worst.truncate(self.settings.windows.max(MOST_WORST));
+        self.worst.truncate(self.settings.windows.max(MAX_WORST));
     }
 
     /// What it is called in a report.
@@ -649,7 +649,7 @@ impl Link {
         }
         if self.mixed > 0 {
             notes.push(format!(
-                "--link {name}: more than {MOST_PEERS} robots or connections; {} packets of others are counted here, so that its period, gaps \
+                "--link {name}: more than {MAX_PEERS} robots or connections; {} packets of others are counted here, so that its period, gaps \
                  and answers are not one robot's",
                 self.mixed
             ));

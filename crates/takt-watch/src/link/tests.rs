@@ -57,7 +57,7 @@ fn robots_that_send_to_one_port_are_distinguished() {
 fn more_robots_than_are_distinguished_are_said() {
     let mut links = link("udp:50002");
     feed(&mut links, (1..=12).flat_map(|last| cycles(0, 50, 100 * u64::from(last), robot(last))).collect());
-    assert_eq!(links.len(), MOST_PEERS);
+    assert_eq!(links.len(), MAX_PEERS);
     assert!(links.iter().flat_map(Link::notes).any(|note| note.contains("not one robot's")));
 }
 

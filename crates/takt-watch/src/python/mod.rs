@@ -26,9 +26,9 @@ use crate::target::Watched;
 /// Mean time between two looks.
 const LOOK: Duration = Duration::from_millis(20);
 /// Interpreters, threads of one, and collections that are remembered.
-const MOST_PYTHONS: usize = 16;
-const MOST_THREADS: usize = 64;
-const MOST_COLLECTIONS: usize = 4096;
+const MAX_PYTHONS: usize = 16;
+const MAX_THREADS: usize = 64;
+const MAX_COLLECTIONS: usize = 4096;
 /// Looks at a thread that are enough to say anything.
 const FEWEST: u64 = 20;
 
@@ -142,7 +142,7 @@ impl Pythons {
             let Ok(program) = std::fs::read_link(format!("/proc/{pid}/exe")) else { continue };
             let new = self.known.get(&pid) != Some(&program);
             let mut all = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-            if new && all.len() < MOST_PYTHONS && !all.contains_key(&pid) {
+            if new && all.len() < MAX_PYTHONS && !all.contains_key(&pid) {
                 let found = find(pid, &program);
                 // One that has just begun has not yet loaded its library.
                 if found.is_some() || !program.to_string_lossy().contains("python") {
@@ -156,7 +156,7 @@ impl Pythons {
                 all.insert(pid, python);
             }
             let Some(python) = all.get_mut(&pid) else { continue };
-            python.threads = procfs::threads(pid).take(MOST_THREADS).collect();
+            python.threads = procfs::threads(pid).take(MAX_THREADS).collect();
             if self.probes {
                 python.open_probes();
             }
@@ -267,8 +267,8 @@ impl Python {
                 let ns = hit.time_ns.saturating_sub(from_ns);
                 let (count, sum_ns, worst_ns) = self.counted;
                 self.counted = (count + 1, sum_ns + ns, worst_ns.max(ns));
-                if self.collections.len() >= MOST_COLLECTIONS {
-                    self.collections.drain(..MOST_COLLECTIONS / 2);
+                if self.collections.len() >= MAX_COLLECTIONS {
+                    self.collections.drain(..MAX_COLLECTIONS / 2);
                 }
                 self.collections.push(Collection { tid: hit.tid, from_ns, to_ns: hit.time_ns });
             }

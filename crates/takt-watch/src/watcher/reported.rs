@@ -19,8 +19,8 @@ use crate::rundir::FEWEST_CYCLES;
 use crate::screen::time;
 
 /// Threads and interrupts that are named in a list.
-const MOST_SHARES: usize = 8;
-pub(crate) const MOST_THREADS: usize = 64;
+const MAX_SHARES: usize = 8;
+pub(crate) const MAX_THREADS: usize = 64;
 /// A loop that has begun no cycle for so long, and for longer than a few periods, has stopped.
 const STOPPED_NS: u64 = 1_000_000_000;
 
@@ -44,12 +44,12 @@ impl Watcher {
             thread.label = names.remove(&thread.tid).unwrap_or_default();
         }
         let mut notes: Vec<String> = self.notes.iter().cloned().collect();
-        notes.extend(uneven(&threads).take(MOST_SHARES));
+        notes.extend(uneven(&threads).take(MAX_SHARES));
         if self.notes_left_out > 0 {
             notes.push(format!("{} more notes of single moments are left out", self.notes_left_out));
         }
-        notes.extend(self.stopped().take(MOST_SHARES));
-        notes.extend(self.changed().take(MOST_SHARES));
+        notes.extend(self.stopped().take(MAX_SHARES));
+        notes.extend(self.changed().take(MAX_SHARES));
         notes.extend(self.links.iter().flat_map(Link::notes));
         let unjudged: u64 = self.known.values().map(|known| known.unjudged).sum();
         if unjudged > 0 {
@@ -60,12 +60,10 @@ impl Watcher {
                 late.saturating_sub(unjudged)
             ));
         }
-        if threads.len() > MOST_THREADS {
-            notes.push(format!(
-                "{} more threads were seen and are not reported",
-                threads.len() - MOST_THREADS
-            ));
-            threads.truncate(MOST_THREADS);
+        if threads.len() > MAX_THREADS {
+            notes
+                .push(format!("{} more threads were seen and are not reported", threads.len() - MAX_THREADS));
+            threads.truncate(MAX_THREADS);
         }
         let mut all: BTreeMap<(Cause, String), (u64, u64)> = BTreeMap::new();
         for known in self.known.values() {
@@ -228,7 +226,7 @@ impl Watcher {
         let mut shares: Vec<Share> =
             by_name.into_iter().map(|(who, count)| Share { who, count, us: 0.0 }).collect();
         shares.sort_by_key(|share| std::cmp::Reverse(share.count));
-        shares.truncate(MOST_SHARES);
+        shares.truncate(MAX_SHARES);
         shares
     }
 
@@ -246,7 +244,7 @@ impl Watcher {
             })
             .collect();
         shares.sort_by(|a, b| b.us.total_cmp(&a.us));
-        shares.truncate(MOST_SHARES);
+        shares.truncate(MAX_SHARES);
         shares
     }
 }

@@ -37,7 +37,7 @@ fn second(number: u64) -> Trace {
 #[test]
 fn memory_stays_bounded_while_threads_come_and_go() {
     let mut watcher = Watcher::new(Target::Process(-1), Settings::default());
-    let seconds = 3 * MOST_ENDED as u64;
+    let seconds = 3 * MAX_ENDED as u64;
     for number in 0..seconds {
         for tid in [LOOP, LOOP + 2 + 2 * number as i32] {
             watcher.watched.threads.entry(tid).or_default().pid = 7;
@@ -51,19 +51,19 @@ fn memory_stays_bounded_while_threads_come_and_go() {
     watcher.refresh();
     let looped = &watcher.known[&LOOP];
     assert_eq!(looped.releases + 1, 2 * seconds, "the loop that did most is not forgotten");
-    assert!(looped.late > seconds && looped.totals.len() <= MOST_NAMES + 1, "{}", looped.totals.len());
+    assert!(looped.late > seconds && looped.totals.len() <= MAX_NAMES + 1, "{}", looped.totals.len());
     assert!(looped.windows.len() <= 20 && looped.pending.len() < 16 && looped.jobs.len() < 64);
-    assert!(watcher.follower.threads[&LOOP].kept_by.len() <= MOST_KEPT_BY + 64);
+    assert!(watcher.follower.threads[&LOOP].kept_by.len() <= MAX_KEPT_BY + 64);
     for (what, length) in [
         ("known", watcher.known.len()),
         ("followed", watcher.follower.threads.len()),
         ("watched", watcher.watched.threads.len()),
     ] {
-        assert!(length <= 2 * MOST_ENDED + 64, "{length} {what}");
+        assert!(length <= 2 * MAX_ENDED + 64, "{length} {what}");
     }
     let trace = &watcher.history.trace;
     assert!(trace.events.len() < 100 && trace.spans.len() == 1 && trace.threads.len() < 1 << 17);
-    assert!(watcher.notes.len() <= MOST_NOTES + 1, "{}", watcher.notes.len());
+    assert!(watcher.notes.len() <= MAX_NOTES + 1, "{}", watcher.notes.len());
 }
 
 fn job(index: u64, planned_ns: u64, end_ns: u64) -> JobRecord {

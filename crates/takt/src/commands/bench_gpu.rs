@@ -9,7 +9,7 @@ use takt_lab::Event;
 use takt_lab::campaign::{Campaign, Plan, Table, shipped};
 use takt_perception::Device;
 use takt_robot_cell::lab::gpu_bench::{
-    LEAST_OVERLAP, LEAST_RATIO, MOST_DISTANCE_M, PERCEPTION_P999_MS, Requirement, five_cameras, growth,
+    MAX_DISTANCE_M, MIN_OVERLAP, MIN_RATIO, PERCEPTION_P999_MS, Requirement, five_cameras, growth,
     same_answers,
 };
 
@@ -20,14 +20,14 @@ use crate::registry::ROBOTS;
 
 pub fn run(args: &BenchGpu) -> CommandResult {
     let same = format!(
-        "the CPU's answers on the shipped recording: masks IoU >= {LEAST_OVERLAP}, distances within {:.0} cm",
-        100.0 * MOST_DISTANCE_M
+        "the CPU's answers on the shipped recording: masks IoU >= {MIN_OVERLAP}, distances within {:.0} cm",
+        100.0 * MAX_DISTANCE_M
     );
     let fast = format!(
         "five cameras at 30 FPS: perception of a frame, arrival to result, p99.9 <= {PERCEPTION_P999_MS} ms"
     );
     let ratio =
-        format!("heavy GPU interference: worst reaction at least {LEAST_RATIO} x lower with the mitigations");
+        format!("heavy GPU interference: worst reaction at least {MIN_RATIO} x lower with the mitigations");
     let grows = format!("no growth of GPU memory over {:.0} s of frames", args.growth_seconds);
     let gpu = Gpu::open(args.ordinal);
     let info = gpu.as_ref().ok().map(|gpu| gpu.info().clone());
@@ -160,7 +160,7 @@ fn judge(table: &Table, what: &str) -> Requirement {
         without / with,
         table.dir
     );
-    Requirement::measured(what, measured, without / with >= LEAST_RATIO)
+    Requirement::measured(what, measured, without / with >= MIN_RATIO)
 }
 
 /// The pipeline's memory, and what the device alone can keep, for comparison.

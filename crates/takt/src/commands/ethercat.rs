@@ -14,7 +14,7 @@ use super::{CommandResult, stop_flag};
 use crate::args::ethercat::{Analyse, Capture, Ethercat};
 
 /// Longest log of an application: hours at 1 kHz.
-const MOST_LOG_BYTES: u64 = 1 << 30;
+const MAX_LOG_BYTES: u64 = 1 << 30;
 
 pub fn run(what: &Ethercat) -> CommandResult {
     match what {
@@ -155,7 +155,7 @@ fn app_log(path: &Path, clock_offset_ns: Option<i64>) -> Result<AppLog, Box<dyn 
         let mut column = |name: &str| dir.columns(takt_robot_humanoid::lab::CYCLES, &[name]).ok()?.pop();
         AppLog::from_columns(&mut column, offset_ns)
     } else {
-        let text = takt_files::read_to_string(path, MOST_LOG_BYTES)
+        let text = takt_files::read_to_string(path, MAX_LOG_BYTES)
             .map_err(|error| format!("{}: {error}", path.display()))?;
         AppLog::from_csv(&text, offset_ns)
     };

@@ -27,7 +27,7 @@ const POLL: Duration = Duration::from_millis(15);
 /// Where the goals go unless said otherwise; a number is added where it is taken.
 const FILE: &str = "takt-goals.toml";
 /// Numbers that are tried.
-const MOST_FILES: u32 = 1000;
+const MAX_FILES: u32 = 1000;
 
 pub fn run(args: &args::Manage) -> CommandResult {
     // Before anything is observed for minutes.
@@ -216,12 +216,12 @@ impl Output {
 }
 
 fn free() -> Result<PathBuf, String> {
-    let numbered = (2..=MOST_FILES).map(|number| FILE.replace(".toml", &format!("-{number}.toml")));
+    let numbered = (2..=MAX_FILES).map(|number| FILE.replace(".toml", &format!("-{number}.toml")));
     std::iter::once(FILE.to_owned())
         .chain(numbered)
         .map(PathBuf::from)
         .find(|path| path.symlink_metadata().is_err())
         .ok_or_else(|| {
-            format!("{FILE} and {MOST_FILES} more are there already: name a file, or add --overwrite")
+            format!("{FILE} and {MAX_FILES} more are there already: name a file, or add --overwrite")
         })
 }

@@ -28,7 +28,7 @@ const ASKED: [(Signal, Duration); 3] = [
 ];
 
 /// Of what a command printed while the screen was on, so much is kept.
-const MOST_OUTPUT: usize = 64 << 10;
+const MAX_OUTPUT: usize = 64 << 10;
 
 pub fn run(args: &args::Watch) -> CommandResult {
     let stop = stop_flag()?;
@@ -201,7 +201,7 @@ impl Output {
             while let Ok(count @ 1..) = from.read(&mut bytes) {
                 let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
                 kept.extend(&bytes[..count]);
-                let beyond = kept.len().saturating_sub(MOST_OUTPUT);
+                let beyond = kept.len().saturating_sub(MAX_OUTPUT);
                 kept.drain(..beyond);
             }
         })?;

@@ -9,8 +9,8 @@ use takt_watch::screen::{signed, time};
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
 /// Columns of a setting's name.
-const LEAST_WIDE: usize = 43;
-const MOST_WIDE: usize = 60;
+const MIN_WIDTH: usize = 43;
+const MAX_WIDTH: usize = 60;
 
 /// Everything.
 pub fn tuned(report: &TuneReport) -> String {
@@ -152,7 +152,7 @@ fn help(settings: usize) -> String {
 
 fn table(out: &mut String, report: &TuneReport) {
     let longest = report.knobs.iter().map(|knob| knob.name.len()).max().unwrap_or(0);
-    let wide = longest.clamp(LEAST_WIDE, MOST_WIDE) + 1;
+    let wide = longest.clamp(MIN_WIDTH, MAX_WIDTH) + 1;
     let _ = writeln!(out, "\n  {:<wide$}{:>12}{:>26}  {:<10}cost", "setting", "gain", "95 %", "");
     let (settable, missing): (Vec<&KnobRow>, Vec<&KnobRow>) =
         report.knobs.iter().partition(|knob| knob.stage != Stage::Unavailable);

@@ -12,9 +12,9 @@ use takt_watch::{Ahead, FollowBy, Kind, LoopReport, Report};
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
 /// Late cycles of one thread that are reported one by one.
-const MOST_WORST: usize = 3;
+const MAX_WORST: usize = 3;
 /// Names in a list.
-const MOST_NAMES: usize = 3;
+const MAX_NAMES: usize = 3;
 
 /// Names hold whatever their programs put there: escape sequences that would change the terminal,
 /// or line ends that would make up a line.
@@ -277,7 +277,7 @@ fn python(out: &mut String, python: &PythonReport) {
 }
 
 fn names(shares: &[Share], shown: impl Fn(&Share) -> String) -> String {
-    shares.iter().take(MOST_NAMES).map(shown).collect::<Vec<_>>().join(", ")
+    shares.iter().take(MAX_NAMES).map(shown).collect::<Vec<_>>().join(", ")
 }
 
 fn about(out: &mut String, thread: &LoopReport) {
@@ -329,7 +329,7 @@ fn about(out: &mut String, thread: &LoopReport) {
         );
     }
     totals(out, &thread.totals);
-    for late in thread.windows.iter().take(MOST_WORST) {
+    for late in thread.windows.iter().take(MAX_WORST) {
         let who = if late.who.is_empty() { String::new() } else { format!(" ({})", late.who) };
         let behind = match late.backlog_of.filter(|_| late.inherited) {
             Some(first) => format!(", which held cycle {first} up"),

@@ -11,7 +11,7 @@ use crate::takt::{self, alone, json, stdout, takt as run};
 
 /// One miss in 100 at 95 % takes 299 bursts of 0.1 s; a start that is a little late is no reason to
 /// measure again.
-const LEAST_S: f64 = 31.0;
+const MIN_S: f64 = 31.0;
 
 #[test]
 fn shipped_robots_and_commands_measure_long_enough_for_a_pass() {
@@ -22,7 +22,7 @@ fn shipped_robots_and_commands_measure_long_enough_for_a_pass() {
         let file = ROBOTS.load(&path).unwrap_or_else(|error| panic!("{error}"));
         // A cell runs until it is stopped.
         let Some(seconds) = file.expected_seconds() else { continue };
-        assert!(seconds >= LEAST_S, "{}: {seconds} s", path.display());
+        assert!(seconds >= MIN_S, "{}: {seconds} s", path.display());
         lengths += 1;
     }
     assert!(lengths >= 6, "{lengths}");
@@ -32,7 +32,7 @@ fn shipped_robots_and_commands_measure_long_enough_for_a_pass() {
         let (_, default) = option.split_once("[default: ").unwrap();
         let (default, _) = default.split_once(']').unwrap();
         let seconds: f64 = default.parse().unwrap();
-        assert!(seconds >= LEAST_S, "{command:?}: {seconds} s");
+        assert!(seconds >= MIN_S, "{command:?}: {seconds} s");
         // The demonstration ends within two minutes: it is shown for so long, and four short runs
         // with their starts follow.
         assert!(command != ["demo"] || seconds <= 60.0, "{seconds} s");

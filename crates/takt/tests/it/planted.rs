@@ -215,7 +215,7 @@ fn ended(mut command: Command, out: &Path) -> Option<Ended> {
 }
 
 /// More than any of these commands has of a good file of a few hundred kilobytes.
-const MOST_MIB: i64 = 1024;
+const MAX_MIB: i64 = 1024;
 
 /// What is wrong with how `command` takes each plant at `file`.
 fn wrong(workspace: &Path, file: &str, command: &str) -> Vec<String> {
@@ -239,7 +239,7 @@ fn wrong(workspace: &Path, file: &str, command: &str) -> Vec<String> {
                 let ends = code.is_some_and(|code| code <= 3) && !message.contains("panicked");
                 // Whoever reads it must say so, unless it was good.
                 let is_answered = plant.may_be_good() || code != Some(0) || printed || !message.is_empty();
-                if !ends || !is_answered || message.len() > 4000 || most_mib > MOST_MIB {
+                if !ends || !is_answered || message.len() > 4000 || most_mib > MAX_MIB {
                     wrong.push(format!("{what}: exit status {code:?}, {most_mib} MiB: {message}"));
                 }
             }

@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Most that is kept of what a step prints to standard error.
-const MOST_WORDS: usize = 4000;
+const MAX_WORDS: usize = 4000;
 
 /// How a process ended.
 pub(super) struct Ended {
@@ -93,8 +93,8 @@ pub(super) fn attend(
     let mut kept = String::new();
     while let Ok(line) = words.recv_timeout(LOOK_EVERY) {
         kept = format!("{kept}{line}\n");
-        if kept.len() > MOST_WORDS {
-            let from = kept.ceil_char_boundary(kept.len() - MOST_WORDS);
+        if kept.len() > MAX_WORDS {
+            let from = kept.ceil_char_boundary(kept.len() - MAX_WORDS);
             kept.drain(..from);
         }
     }

@@ -16,7 +16,7 @@ const WORK_MS: f64 = 5.0;
 
 /// Most of it: how long a kernel takes was measured on a device, and on a host, that others may
 /// have used just then.
-const MOST_WORK_MS: f64 = 160.0;
+const MAX_WORK_MS: f64 = 160.0;
 
 /// The budget, nanoseconds.
 const BUDGET_NS: u64 = 1_000_000;
@@ -89,7 +89,7 @@ fn on_time(step: &mut Step<'_>, gpu: &Gpu, busy: &Busy, wait: Wait) -> Result<()
             late_us.push(late_ns as f64 / 1e3);
             own_us.push(late_ns.saturating_sub(held_ns) as f64 / 1e3);
         } else {
-            work_ms = (2.0 * work_ms).min(MOST_WORK_MS);
+            work_ms = (2.0 * work_ms).min(MAX_WORK_MS);
         }
         finish(&stream, "work over its budget")?;
     }
@@ -132,7 +132,7 @@ fn discarded(step: &mut Step<'_>, gpu: &Gpu, busy: &Busy) -> Result<(), StepErro
         stream.download(&device, &host)?;
         stream.record(&done)?;
         if done.wait(monotonic_ns() + BUDGET_NS, Wait::Block)? == Waited::Done {
-            work_ms = (2.0 * work_ms).min(MOST_WORK_MS);
+            work_ms = (2.0 * work_ms).min(MAX_WORK_MS);
             continue;
         }
         let refused = matches!(host.read(), Err(GpuError::InFlight { .. }));

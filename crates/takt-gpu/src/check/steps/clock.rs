@@ -16,7 +16,7 @@ const LEAST: usize = 10;
 
 /// Most that a moment may be unsure of where the picture beside the CPU's threads is to mean
 /// something.
-const MOST_ERROR_NS: u64 = 50_000;
+const MAX_ERROR_NS: u64 = 50_000;
 
 /// Brackets of a new base: some 10 us each, once a second in use.
 const BRACKETS: u32 = 5;
@@ -68,12 +68,12 @@ pub fn clock(step: &mut Step<'_>) -> Result<(), StepError> {
         );
         if renewed {
             step.judge_time(
-                &format!("p99 of the error is at most {} us", MOST_ERROR_NS / 1000),
+                &format!("p99 of the error is at most {} us", MAX_ERROR_NS / 1000),
                 format!(
                     "mean {:.2} us, p99 {:.2} us, worst {:.2} us",
                     error_us.mean, error_us.p99, error_us.worst
                 ),
-                error_us.p99 * 1e3 <= MOST_ERROR_NS as f64,
+                error_us.p99 * 1e3 <= MAX_ERROR_NS as f64,
             );
         }
         step.figure(name, serde_json::json!({ "error_us": error_us, "mapping": clock.mapping() }));

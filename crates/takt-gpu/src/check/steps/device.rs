@@ -10,7 +10,7 @@ use crate::nvrtc::Compiler;
 use crate::prebuilt;
 
 /// Longest text of another program that is kept.
-const MOST_TEXT: usize = 24_000;
+const MAX_TEXT: usize = 24_000;
 
 /// Facts of driver, compilers and device.
 ///
@@ -55,7 +55,7 @@ pub fn device(step: &mut Step<'_>) -> Result<(), StepError> {
         let message = Command::new("nvidia-smi").arg("-q").output();
         let message = message.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
         let mut message = message.unwrap_or_else(|error| format!("nvidia-smi: {error}"));
-        message.truncate(message.floor_char_boundary(MOST_TEXT));
+        message.truncate(message.floor_char_boundary(MAX_TEXT));
         step.figure("nvidia_smi", message);
     }
     Ok(())

@@ -33,7 +33,7 @@ const ON_TIME_NS: u64 = 20_000_000;
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Longest time in which a killed process is gone and the device works again.
-const MOST_RECOVERY: Duration = Duration::from_secs(5);
+const MAX_RECOVERY: Duration = Duration::from_secs(5);
 
 fn grid(gpu: &Gpu) -> Grid {
     Grid { blocks: [gpu.info().multiprocessors.max(1) * 2, 1, 1], threads: [64, 1, 1], shared_bytes: 0 }
@@ -134,7 +134,7 @@ fn watch(
     let begin = Instant::now();
     // It may have ended by itself.
     let _ = process.kill();
-    while matches!(process.try_wait(), Ok(None)) && begin.elapsed() < 2 * MOST_RECOVERY {
+    while matches!(process.try_wait(), Ok(None)) && begin.elapsed() < 2 * MAX_RECOVERY {
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok((figure?, begin.elapsed()))
@@ -150,13 +150,13 @@ fn fresh(step: &mut Step<'_>, what: &str, gone: Duration) -> Result<(), StepErro
     let took = begin.elapsed();
     step.judge(what, format!("{wrong} words differ"), wrong == 0);
     step.judge_time(
-        &format!("the process is gone and the device works again within {} s", MOST_RECOVERY.as_secs()),
+        &format!("the process is gone and the device works again within {} s", MAX_RECOVERY.as_secs()),
         format!(
             "gone after {:.0} ms, a right frame {:.0} ms after that",
             1e3 * gone.as_secs_f64(),
             1e3 * took.as_secs_f64()
         ),
-        gone + took <= MOST_RECOVERY,
+        gone + took <= MAX_RECOVERY,
     );
     step.figure("recovery_ms", json!({ "gone": gone.as_millis() as u64, "frame": took.as_millis() as u64 }));
     Ok(())

@@ -34,12 +34,12 @@ fn one_frame_a_cycle_where_it_fits() {
 
 #[test]
 fn a_full_frame_of_process_data_leaves_the_status_to_another() {
-    let image = vec![1; 2 * MOST_PIECE];
-    let places = places(2, MOST_PIECE / 2, MOST_PIECE / 2);
+    let image = vec![1; 2 * MAX_PIECE];
+    let places = places(2, MAX_PIECE / 2, MAX_PIECE / 2);
     let mut cyclic = Cyclic::new(cut(&places, image.len(), ProcessCommands::Lrw));
     let frames = sent(&mut cyclic, &image, None);
     assert_eq!((frames.len(), cyclic.under_way, cyclic.waited_for), (3, 3, 2));
-    assert!(frames.iter().all(|frame| frame.len() <= frame::MOST_FRAME));
+    assert!(frames.iter().all(|frame| frame.len() <= frame::MAX_FRAME));
     for frame in frames.iter().rev() {
         assert_eq!(cyclic.take(frame, |_, _| {}), Came::Current);
     }
@@ -101,11 +101,11 @@ const FRAME_HEADERS_INDEX: usize = frame::FRAME_HEADERS + 1;
 
 #[test]
 fn a_wrong_counter_is_reported_once() {
-    let places = places(2, MOST_PIECE / 2, MOST_PIECE / 2);
-    let mut cyclic = Cyclic::new(cut(&places, 2 * MOST_PIECE, ProcessCommands::Lrw));
-    let image = vec![0; 2 * MOST_PIECE];
+    let places = places(2, MAX_PIECE / 2, MAX_PIECE / 2);
+    let mut cyclic = Cyclic::new(cut(&places, 2 * MAX_PIECE, ProcessCommands::Lrw));
+    let image = vec![0; 2 * MAX_PIECE];
     let answer = |mut frame: Vec<u8>, counter: u16| {
-        let at = frame::FRAME_HEADERS + 10 + MOST_PIECE;
+        let at = frame::FRAME_HEADERS + 10 + MAX_PIECE;
         frame[at..at + 2].copy_from_slice(&counter.to_le_bytes());
         frame
     };

@@ -21,7 +21,7 @@ use super::error::ControlError;
 use super::wire::Wire;
 
 /// Queues that an interface can have here: far more than cards for EtherCAT have.
-pub const MOST_QUEUES: u32 = 4096;
+pub const MAX_QUEUES: u32 = 4096;
 
 /// Where the program is attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,9 +16,9 @@ use xdp::umem::{FrameSize, Umem, UmemCfgBuilder};
 use xdp::{CompletionRing, RingConfigBuilder, RxRing, WakableFillRing, WakableTxRing};
 
 use super::super::error::ControlError;
-use super::super::wire::{MOST_FRAME_BYTES, Wire, index_of, must_be_up, wait_for_frame};
+use super::super::wire::{MAX_FRAME_BYTES, Wire, index_of, must_be_up, wait_for_frame};
 use super::program::{Loaded, MARK, STAMP_BYTES};
-use super::{MOST_QUEUES, XdpAttach, XdpOptions};
+use super::{MAX_QUEUES, XdpAttach, XdpOptions};
 
 /// Frames that the card may fill: more than the receive rings of usual cards (256 to 512), which a
 /// zero-copy driver stocks from these.
@@ -26,7 +26,7 @@ const RECEIVED: u32 = 1024;
 /// Frames on their way out: many times those of a cycle.
 const SENT: u32 = 64;
 /// Shortest Ethernet frame, without its checksum: a card that reads our memory itself may not pad.
-const LEAST_FRAME_BYTES: usize = 60;
+const MIN_FRAME_BYTES: usize = 60;
 /// How long a link may be down after the driver has changed over. Cards negotiate anew, which takes
 /// 2 to 4 s.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
@@ -95,9 +95,9 @@ impl Xdp {
         must_be_up(name)?;
         let error =
             |reason: String, fix: String| ControlError::Xdp { interface: name.to_owned(), reason, fix };
-        if options.queue >= MOST_QUEUES {
+        if options.queue >= MAX_QUEUES {
             let reason = format!("queue = {}", options.queue);
-            return Err(error(reason, format!("accepted are 0 to {}", MOST_QUEUES - 1)));
+            return Err(error(reason, format!("accepted are 0 to {}", MAX_QUEUES - 1)));
         }
         let ways = BIND_MODES.into_iter().filter(|way| match options.attach {
             XdpAttach::Auto => true,
@@ -293,14 +293,14 @@ fn wait_for_link(name: &str) {
 
 impl Wire for Xdp {
     fn send(&mut self, frame: &[u8]) -> io::Result<()> {
-        if frame.len() > MOST_FRAME_BYTES {
+        if frame.len() > MAX_FRAME_BYTES {
             return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
         }
         let full = || io::Error::from_raw_os_error(libc::ENOBUFS);
         self.completed.dequeue(&mut self.memory, SENT as usize);
         // SAFETY: the packet is handed to the ring or freed below, before the memory goes.
         let mut packet = unsafe { self.memory.alloc() }.ok_or_else(full)?;
-        let pad = [0; LEAST_FRAME_BYTES];
+        let pad = [0; MIN_FRAME_BYTES];
         let pad = pad.get(frame.len()..).unwrap_or_default();
         let mut batch = StackSlab::<1>::new();
         let written = packet.append(frame).and_then(|()| packet.append(pad));

@@ -13,7 +13,7 @@ fn what_is_beyond_a_curve_is_distinguished_from_what_is_within() {
     assert!(limit.take_beyond().is_empty() && limit.take().is_none());
     // Whatever is distinguished, the rest is within the curve: so often that it is no
     // disturbance, it is a broken curve.
-    for at in 0..2 * MOST_BEYOND as u64 {
+    for at in 0..2 * MAX_BEYOND as u64 {
         limit.see(at + 10, 11);
     }
     assert!(limit.take().is_some());

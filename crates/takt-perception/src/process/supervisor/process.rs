@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use takt_rt::thread;
 
 use super::{Program, WorkerError};
-use crate::process::listen::{MOST_WAITING, keep_words, listen};
+use crate::process::listen::{MAX_WAITING, keep_words, listen};
 use crate::process::message::Message;
 use crate::process::region::Region;
 
@@ -38,7 +38,7 @@ impl Process {
             .process_group(0)
             .spawn()
             .map_err(failed)?;
-        let (sender, messages) = mpsc::sync_channel(MOST_WAITING);
+        let (sender, messages) = mpsc::sync_channel(MAX_WAITING);
         let last_words = Arc::new(Mutex::new(VecDeque::new()));
         if let Some(out) = child.stdout.take() {
             spawn_listener("worker-out", move || listen(out, &sender))?;

@@ -13,12 +13,12 @@ use takt_rt::clock::monotonic_ns;
 use super::scenes::Scene;
 use super::{View, configuration, failed, of_perception, open, patient, views};
 use crate::lab::CellFile;
-use crate::lab::gpu_bench::{LEAST_OVERLAP, MOST_DISTANCE_M, Same};
+use crate::lab::gpu_bench::{MAX_DISTANCE_M, MIN_OVERLAP, Same};
 
-const LEAST_SCENES: u64 = 3;
+const MIN_SCENES: u64 = 3;
 
 /// Least frames of each recorded view.
-const LEAST_FRAMES: u64 = 2;
+const MIN_FRAMES: u64 = 2;
 
 /// Recorded frames between two that are compared: people move.
 const STRIDE: u64 = 7;
@@ -113,7 +113,7 @@ pub fn answers(step: &mut Step<'_>) -> Result<(), StepError> {
     let mut exact = Exact::default();
     let until_ns = ends(step);
     for number in 0.. {
-        if number >= LEAST_SCENES && monotonic_ns() >= until_ns {
+        if number >= MIN_SCENES && monotonic_ns() >= until_ns {
             break;
         }
         let mut scene = Scene::new(number);
@@ -186,7 +186,7 @@ fn recorded(
         pairs.push((Pair::new(gpu, &config, camera as u32, view.intrinsics)?, frame));
     }
     for sequence in 1.. {
-        if sequence > LEAST_FRAMES && monotonic_ns() >= until_ns {
+        if sequence > MIN_FRAMES && monotonic_ns() >= until_ns {
             break;
         }
         for (camera, (view, (pair, frame))) in views.iter_mut().zip(&mut pairs).enumerate() {
@@ -216,8 +216,8 @@ fn close(
     step.figure(with, same);
     step.judge(
         &format!(
-            "with {with}, masks overlap by {LEAST_OVERLAP} of the CPU's and distances are within {:.0} cm",
-            100.0 * MOST_DISTANCE_M
+            "with {with}, masks overlap by {MIN_OVERLAP} of the CPU's and distances are within {:.0} cm",
+            100.0 * MAX_DISTANCE_M
         ),
         same.to_string(),
         same.is_enough(),

@@ -33,7 +33,7 @@ const WARM_UP: u64 = 3;
 const LATE: f64 = 3.0;
 
 /// Least budget, milliseconds: below it the host's own scheduling decides.
-const LEAST_BUDGET_MS: f64 = 1.0;
+const MIN_BUDGET_MS: f64 = 1.0;
 
 /// Longest time for the other program's first work.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -125,7 +125,7 @@ impl Idle {
 
 /// A budget for frames of which the median one takes `median_ms` on the idle device.
 fn budget_ms(median_ms: f64, most_ms: f64) -> f64 {
-    (LATE * median_ms).max(LEAST_BUDGET_MS).min(most_ms)
+    (LATE * median_ms).max(MIN_BUDGET_MS).min(most_ms)
 }
 
 /// The other work; ends with this.
@@ -332,7 +332,7 @@ pub(super) mod tests {
     #[test]
     fn a_budget_is_made_of_what_an_idle_device_takes() {
         assert_eq!(budget_ms(0.8, 15.0), LATE * 0.8);
-        assert_eq!(budget_ms(0.1, 15.0), LEAST_BUDGET_MS);
+        assert_eq!(budget_ms(0.1, 15.0), MIN_BUDGET_MS);
         assert_eq!(budget_ms(40.0, 15.0), 15.0);
         // The configuration's own may be below the least.
         assert_eq!(budget_ms(0.1, 0.5), 0.5);

@@ -16,7 +16,7 @@ use takt_load::gpu::{Kind, Variables};
 
 use super::beside::{ALL, CONTROLS, Camera, Idle, NONE, Place, Row, line, worst};
 use super::sharing::{Child, beside_child, limits, measure_in};
-use crate::lab::gpu_bench::LEAST_RATIO;
+use crate::lab::gpu_bench::MIN_RATIO;
 
 const KINDS: [Kind; 3] = [Kind::Compute, Kind::Memory, Kind::Copies];
 
@@ -49,7 +49,7 @@ pub fn interference(step: &mut Step<'_>, child: Child<'_>) -> Result<(), StepErr
     step.judge_time(
         &requirement("of this process", "all that is done about it"),
         format!("{}; {}", compared(&inside, &inside), idle.line()),
-        ratio(&inside, &inside) >= LEAST_RATIO,
+        ratio(&inside, &inside) >= MIN_RATIO,
     );
 
     let turns = Sharing { way: SharingMode::Turns, ..Sharing::default() };
@@ -80,7 +80,7 @@ pub fn interference(step: &mut Step<'_>, child: Child<'_>) -> Result<(), StepErr
                 step.judge_time(
                     &what,
                     format!("{}; {reported}", compared(&by_turns.rows, &limited.rows)),
-                    ratio(&by_turns.rows, &limited.rows) >= LEAST_RATIO,
+                    ratio(&by_turns.rows, &limited.rows) >= MIN_RATIO,
                 );
                 step.figure("lines", lines);
                 step.figure("rows_with_limits", &limited.rows);
@@ -91,7 +91,7 @@ pub fn interference(step: &mut Step<'_>, child: Child<'_>) -> Result<(), StepErr
 }
 
 fn requirement(whose: &str, with: &str) -> String {
-    format!("interference {whose}: the worst answer is at least {LEAST_RATIO} x sooner with {with}")
+    format!("interference {whose}: the worst answer is at least {MIN_RATIO} x sooner with {with}")
 }
 
 fn rows_of(measured: Result<Value, String>) -> Result<Reported, String> {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use takt_stats::{Recorder, RecorderError};
 
 use super::{Rules, StealTally, inside};
-use crate::reaction::MOST_WAITING;
+use crate::reaction::MAX_WAITING;
 use crate::records::FrameRecord;
 
 /// What a camera is measured against.
@@ -306,7 +306,7 @@ fn reason(frame: &FrameRecord) -> String {
 /// Adds to a queue; what no longer fits is its oldest entry.
 fn push_bounded<T>(queue: &mut VecDeque<T>, item: T) -> Option<T> {
     // Both sides of the join may hold as many.
-    let oldest = if queue.len() >= 2 * MOST_WAITING + 2 { queue.pop_front() } else { None };
+    let oldest = if queue.len() >= 2 * MAX_WAITING + 2 { queue.pop_front() } else { None };
     queue.push_back(item);
     oldest
 }

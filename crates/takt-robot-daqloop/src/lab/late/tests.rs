@@ -246,7 +246,7 @@ fn what_is_kept_is_bounded_and_without_a_deadline_the_latest() {
     for (index, edge) in (0..2000).map(|index| of(index, 90 + 20 * (index % 2))) {
         assert_eq!(late.push(index, &edge).is_some(), index % 2 == 1);
     }
-    assert_eq!((late.count, late.edges.len()), (1000, MOST_KEPT));
+    assert_eq!((late.count, late.edges.len()), (1000, MAX_KEPT));
     let found = causes(&late, &THREADS_OF_RUN, Err("x"));
     assert_eq!((found.edges, found.unexplained), (1000, 1000));
     let mut latest = kept("");

@@ -22,7 +22,7 @@ const IN_TIME_KEPT: usize = 16;
 /// Frames kept as the segment reported them: several a cycle.
 const PASSED_KEPT: usize = 1024;
 /// Drains for which the segment's word of a frame is waited for.
-const MOST_LOOKS: u32 = 10;
+const MAX_LOOKS: u32 = 10;
 
 /// A line of the sample file; its columns are `COLUMNS`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -219,7 +219,7 @@ impl LateJoiner {
         pending.retain_mut(|late| {
             late.looks += 1;
             let passed = self.passed_of(&late.answer);
-            if passed.is_none() && self.has_truth && !all && late.looks < MOST_LOOKS {
+            if passed.is_none() && self.has_truth && !all && late.looks < MAX_LOOKS {
                 return true;
             }
             row(self.row(late, passed));

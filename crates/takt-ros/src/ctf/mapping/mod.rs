@@ -217,14 +217,14 @@ pub struct Texts {
 
 /// Texts kept at once. Beyond, all are forgotten and begin anew: names are few, a damaged recording
 /// may have many.
-const MOST_TEXTS: usize = 1 << 16;
+const MAX_TEXTS: usize = 1 << 16;
 
 impl Texts {
     pub fn get(&mut self, bytes: &[u8]) -> Arc<str> {
         if let Some(known) = self.known.get(bytes) {
             return Arc::clone(known);
         }
-        if self.known.len() >= MOST_TEXTS {
+        if self.known.len() >= MAX_TEXTS {
             self.known.clear();
         }
         let text: Arc<str> = String::from_utf8_lossy(bytes).into();
@@ -240,7 +240,7 @@ pub trait Arguments {
 }
 
 /// Objects kept for [`Kinds::subscriptions`]; beyond, all are forgotten.
-const MOST_OBJECTS: usize = 1 << 16;
+const MAX_OBJECTS: usize = 1 << 16;
 
 /// Brings events to kinds.
 #[derive(Debug, Default)]
@@ -279,7 +279,7 @@ enum Link {
 
 impl Kinds {
     fn link(&mut self, pid: u32, link: Link, from: Handle, to: Handle) {
-        if self.subscriptions.len() >= MOST_OBJECTS {
+        if self.subscriptions.len() >= MAX_OBJECTS {
             self.subscriptions.clear();
         }
         self.subscriptions.insert((pid, link, from), to);

@@ -8,9 +8,9 @@ use super::parser::Parser;
 use super::types::{Float, Int, Label, Order, Reference, Struct, Type, Variant};
 
 /// Types within types: deeper is refused, because the decoder recurses.
-const MOST_DEEP: usize = 24;
+const MAX_DEPTH: usize = 24;
 /// Fields and types in all, after aliases are written out: metadata of LTTng has some thousands.
-const MOST_TYPES: usize = 1 << 20;
+const MAX_TYPES: usize = 1 << 20;
 
 impl Parser<'_> {
     pub(super) fn push_scope(&mut self) {
@@ -39,8 +39,8 @@ impl Parser<'_> {
 
     fn charge(&mut self, weight: usize) -> Result<(), TsdlError> {
         self.made = self.made.saturating_add(weight);
-        if self.made > MOST_TYPES {
-            return Err(self.fail(TsdlProblem::Size { most: MOST_TYPES }));
+        if self.made > MAX_TYPES {
+            return Err(self.fail(TsdlProblem::Size { most: MAX_TYPES }));
         }
         Ok(())
     }
@@ -98,8 +98,8 @@ impl Parser<'_> {
                 };
                 self.sign(']')?;
                 lengths.push(length);
-                if lengths.len() > MOST_DEEP {
-                    return Err(self.fail(TsdlProblem::Depth { most: MOST_DEEP }));
+                if lengths.len() > MAX_DEPTH {
+                    return Err(self.fail(TsdlProblem::Depth { most: MAX_DEPTH }));
                 }
             }
             self.charge(1 + lengths.len())?;
@@ -137,8 +137,8 @@ impl Parser<'_> {
     /// beside it.
     fn specifier(&mut self, of_field: bool) -> Result<(Type, Option<String>), TsdlError> {
         self.depth += 1;
-        if self.depth > MOST_DEEP {
-            return Err(self.fail(TsdlProblem::Depth { most: MOST_DEEP }));
+        if self.depth > MAX_DEPTH {
+            return Err(self.fail(TsdlProblem::Depth { most: MAX_DEPTH }));
         }
         self.charge(1)?;
         while self.take_name("const") {}
