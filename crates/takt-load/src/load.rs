@@ -109,6 +109,7 @@ impl Load {
 
     /// Ends all components and shows what they have done.
     pub fn stop(mut self) -> LoadReport {
+        self.shared.lock().iter_mut().for_each(Part::pause);
         let seconds = self.seconds();
         let system = Counters::read().since(&self.before);
         let cpus = placement::online().map_or(1, |online| online.len());

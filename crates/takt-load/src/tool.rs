@@ -244,6 +244,8 @@ pub(crate) struct StressNg {
     ended: Option<Ended>,
     /// Its processes end by themselves and count what they did until then.
     counts_to_the_end: bool,
+    /// Processes held still by [`pause`](Self::pause).
+    paused: Vec<i32>,
 }
 
 impl StressNg {
@@ -261,6 +263,7 @@ impl StressNg {
             last_look: None,
             ended: None,
             counts_to_the_end: false,
+            paused: Vec::new(),
         })
     }
 
@@ -324,6 +327,34 @@ impl StressNg {
         }
     }
 
+    /// Its process, which starts the others.
+    #[cfg(test)]
+    pub(crate) fn pid(&self) -> Option<i32> {
+        self.process.as_ref().map(|process| process.pid)
+    }
+
+    /// Holds the processes still that `--vm`'s workers have started, which do the work. stress-ng
+    /// counts from its start to its end: work before the window, while other stressors come to run,
+    /// and work after it would be in the count, and kernels differ in how long both take.
+    pub(crate) fn pause(&mut self) {
+        let Some(process) = self.process.as_ref().filter(|_| self.counts_to_the_end) else { return };
+        let all = processes::all();
+        let inner = processes::descendants(process.pid, &all);
+        let inner = inner.iter().filter(|each| each.parent != process.pid);
+        self.paused = inner.map(|each| each.pid).collect();
+        // SAFETY: kill takes two integers; the processes were seen a moment ago, and their numbers
+        // are kept for their parents, which wait for nothing else now.
+        self.paused.iter().for_each(|&pid| unsafe { drop(libc::kill(pid, libc::SIGSTOP)) });
+    }
+
+    /// Lets them go on.
+    pub(crate) fn resume(&mut self) {
+        for pid in self.paused.drain(..) {
+            // SAFETY: kill takes two integers; a stopped process keeps its number.
+            unsafe { libc::kill(pid, libc::SIGCONT) };
+        }
+    }
+
     fn poll(&mut self) -> Option<&Ended> {
         if let Some(process) = &mut self.process
             && let Some(ended) = process.reap(false)
@@ -363,6 +394,8 @@ impl StressNg {
                 unsafe { libc::kill(worker.pid, libc::SIGKILL) };
             }
         }
+        // They see the signal as soon as they go on.
+        self.resume();
     }
 
     /// Memory that its processes held at the end, bytes.

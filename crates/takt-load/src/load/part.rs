@@ -48,13 +48,32 @@ impl Part {
         LoadError::Tool { tool: self.tool(), component: self.component.kind(), reason }
     }
 
-    /// Waits until memory stress by one method holds what it was asked to hold, nearly.
+    /// Waits until memory stress by one method holds what it was asked to hold, nearly, and holds it
+    /// still until [`resume`](Self::resume).
     pub(super) fn await_filled(&mut self, until: Instant) -> Result<(), LoadError> {
         let Component::Memory { workers, method: Some(_), .. } = self.component else { return Ok(()) };
         let asked = self.memory_bytes;
         let Engine::StressNg(stress) = &mut self.engine else { return Ok(()) };
         let outcome = stress.await_workers(workers, until).and_then(|_| stress.await_resident(asked, until));
+        if outcome.is_ok() {
+            stress.pause();
+        }
         outcome.map_err(|reason| self.error(reason))
+    }
+
+    /// Holds the component still where all of its work is counted, and only that of the window is
+    /// asked for.
+    pub(super) fn pause(&mut self) {
+        if let Engine::StressNg(stress) = &mut self.engine {
+            stress.pause();
+        }
+    }
+
+    /// Lets it go on.
+    pub(super) fn resume(&mut self) {
+        if let Engine::StressNg(stress) = &mut self.engine {
+            stress.resume();
+        }
     }
 
     /// Waits until every process and thread runs.

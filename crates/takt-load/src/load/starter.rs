@@ -62,6 +62,7 @@ impl Starter<'_> {
         for part in &mut parts {
             part.await_running(until)?;
         }
+        parts.iter_mut().for_each(Part::resume);
         let started_ns = clock::monotonic_ns();
         let shared = Arc::new(LoadState { parts: Mutex::new(parts), oom_kills, stop: Signal::new() });
         let mut load = Load {

@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::part::Engine;
 use super::*;
 use crate::report::ComponentReport;
+use crate::tool::StressNg;
 use crate::{processes, tool};
 
 const CHILD: &str = "TAKT_LOAD_TEST_CHILD";
@@ -144,6 +145,37 @@ fn memory_by_one_method_is_filled_first_and_counted_to_the_end() {
     assert!(proof["memory_bogo_ops"] > 0, "{proof:?}");
     let work = report.work();
     assert!(work["memory_resident_mib"] >= 28.0 && work["memory_bogo_ops_per_s"] > 0.0, "{work:?}");
+}
+
+/// What other stressors of the profile take to begin is no time of the memory's work.
+#[test]
+fn memory_stress_is_held_still_outside_the_window() {
+    if !has("stress-ng", "--version") {
+        return;
+    }
+    let arguments =
+        "--vm 1 --vm-bytes 16m --vm-method write64 --vm-keep --vm-populate --timeout 0 --metrics-brief";
+    let arguments: Vec<String> = arguments.split(' ').map(str::to_owned).collect();
+    let guard = Guard::start().unwrap();
+    let stress = StressNg::start("stress-ng".as_ref(), "vm", &arguments, guard.group()).unwrap();
+    let mut stress = stress.counting_to_the_end(true);
+    let until = Instant::now() + Duration::from_secs(20);
+    stress.await_workers(1, until).unwrap();
+    stress.await_resident(16 << 20, until).unwrap();
+    stress.pause();
+    let used = |stress: &StressNg| {
+        let all = processes::all();
+        let inner = processes::descendants(stress.pid().unwrap(), &all);
+        inner.iter().map(|each| each.cpu_ticks).sum::<u64>()
+    };
+    let paused = used(&stress);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(used(&stress) <= paused + 1, "it works while it is held still");
+    stress.resume();
+    eventually("it works again", || used(&stress) > paused + 5);
+    stress.pause();
+    let (_, operations) = stress.end();
+    assert!(operations > 0, "one that is held still ends with its count");
 }
 
 #[test]
