@@ -344,7 +344,9 @@ impl StressNg {
         self.paused = inner.map(|each| each.pid).collect();
         // SAFETY: kill takes two integers; the processes were seen a moment ago, and their numbers
         // are kept for their parents, which wait for nothing else now.
-        self.paused.iter().for_each(|&pid| unsafe { drop(libc::kill(pid, libc::SIGSTOP)) });
+        self.paused.iter().for_each(|&pid| unsafe {
+            libc::kill(pid, libc::SIGSTOP);
+        });
     }
 
     /// Lets them go on.

@@ -31,7 +31,7 @@ pub mod partition;
 pub mod plan;
 mod policy;
 pub mod recorded;
-pub use takt_reserve::restore;
+pub use takt_host::reserve::restore;
 pub mod ros_llama;
 pub mod simulate;
 mod spent;

@@ -1,3 +1,3 @@
 //! The kernel as enactment sees it.
 
-pub use takt_reserve::system::*;
+pub use takt_host::reserve::system::*;

@@ -54,7 +54,7 @@ pub enum CellError {
         "tasks.group: no reservation for all SCHED_RR threads together: {0}. Leave tasks.group out, or run with tasks.strict = \
          false, whose verdict says that it is missing"
     )]
-    NoGroup(takt_reserve::rt_group::GroupError),
+    NoGroup(takt_host::reserve::rt_group::GroupError),
     /// The robot could not be reached or simulated.
     #[error("robot: {0}")]
     Robot(#[from] takt_link_rtde::RtdeError),

@@ -214,8 +214,8 @@ pub struct TaskSet {
     pub nice: i32,
     /// CPUs of the SSM task; all CPUs when absent. The kernel refuses SCHED_DEADLINE on a subset of
     /// its root domain: such a reservation is placed in one of several ways
-    /// ([`takt_reserve::pin`]), else the thread runs unpinned, and the run says which. The paper
-    /// does not pin.
+    /// ([`takt_host::reserve::pin`]), else the thread runs unpinned, and the run says which. The
+    /// paper does not pin.
     pub ssm_cpus: Option<CpuSet>,
     /// CPUs of the perception tasks; all when absent. As `ssm_cpus`.
     pub perception_cpus: Option<CpuSet>,

@@ -131,7 +131,7 @@ pub struct TaskSet {
     ///
     /// The kernel refuses SCHED_DEADLINE to a thread that may not run on all CPUs of its root
     /// domain; such a task is pinned in the first of several ways that holds
-    /// ([`takt_reserve::pin`]), else left unpinned, and the run says which.
+    /// ([`takt_host::reserve::pin`]), else left unpinned, and the run says which.
     pub isolate: bool,
     /// Locks all memory. `true`, as in the paper.
     pub lock_memory: bool,

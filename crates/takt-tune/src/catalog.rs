@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use takt_doctor::{Journal, Scope, Setting};
+use takt_host::doctor::{Journal, Scope, Setting};
 use takt_rt::kernel_file::NR_MIGRATE;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
@@ -484,7 +484,7 @@ impl Offers<'_> {
     /// Ways of the last cache that nobody else fills.
     fn cache(&mut self) {
         const NAME: &str = "cache of its own";
-        match takt_doctor::cache_ways_offered() {
+        match takt_host::doctor::cache_ways_offered() {
             Err(why) => self.missing(NAME, why.to_string()),
             Ok(()) => {
                 let (process, thread) = (self.about.process.clone(), self.about.thread.clone());
@@ -572,7 +572,7 @@ fn kernel_threads() -> Vec<String> {
 /// compared.
 fn mask_like(now: &str, cpus: &CpuSet) -> String {
     let digits = now.chars().filter(char::is_ascii_hexdigit).count().clamp(1, 1024);
-    takt_doctor::mask(cpus, digits)
+    takt_host::doctor::mask(cpus, digits)
 }
 
 /// Tries every way of every knob and takes it back at once: what cannot be set, or is set already,

@@ -47,7 +47,7 @@ pub enum TuneError {
     Trace(#[from] takt_trace::TraceError),
     /// The journal of what is changed.
     #[error(transparent)]
-    Journal(#[from] takt_doctor::DoctorError),
+    Journal(#[from] takt_host::doctor::DoctorError),
     /// A file could not be written.
     #[error("{path}: {source}. Everything that had been changed was taken back. Fix: name a folder that can be written with --out", path = path.display())]
     File {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use takt_doctor::{Setting, Tuned};
+use takt_host::doctor::{Setting, Tuned};
 
 use crate::error::TuneError;
 use crate::tuned::TuneReport;

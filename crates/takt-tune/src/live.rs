@@ -10,8 +10,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use takt_doctor::{Action, Journal, Scope, Setting};
-use takt_reserve::restore::guard::Guard;
+use takt_host::doctor::{Action, Journal, Scope, Setting};
+use takt_host::reserve::restore::guard::Guard;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::jobs::JobRecord;
 use takt_rt::placement::{self, CpuSet};
@@ -58,7 +58,7 @@ pub struct LiveOptions {
     /// The file that everything is taken back by.
     pub state: PathBuf,
     /// The command that takes everything back after a kill: it calls
-    /// [`takt_doctor::journal::watchdog`] with the state file.
+    /// [`takt_host::doctor::journal::watchdog`] with the state file.
     pub watchdog: Option<Vec<OsString>>,
 }
 

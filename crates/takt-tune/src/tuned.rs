@@ -1,7 +1,7 @@
 //! What a search found: the table.
 
 use serde::Serialize;
-use takt_doctor::Setting;
+use takt_host::doctor::Setting;
 
 use crate::aim::Aim;
 use crate::search::Stage;

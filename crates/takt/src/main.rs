@@ -89,7 +89,7 @@ fn only_reads(command: &Command) -> bool {
 
 fn command() -> ExitCode {
     // Whatever changes the machine for a run has this program undo it when the run is killed.
-    takt_reserve::pin::undo_after_a_kill_with(takt_lab::watchdog_command);
+    takt_host::reserve::pin::undo_after_a_kill_with(takt_lab::watchdog_command);
     let args = parsed();
     if only_reads(&args.command) {
         bounds::may_end();

@@ -6,7 +6,7 @@ use std::fs;
 
 use libfuzzer_sys::fuzz_target;
 use parts::parts;
-use takt_doctor::{Options, Status, examine};
+use takt_host::doctor::{Options, Status, examine};
 
 const FILES: [&str; 24] = [
     "proc/cmdline",

@@ -48,8 +48,8 @@ impl Part {
         LoadError::Tool { tool: self.tool(), component: self.component.kind(), reason }
     }
 
-    /// Waits until memory stress by one method holds what it was asked to hold, nearly, and holds it
-    /// still until [`resume`](Self::resume).
+    /// Waits until memory stress by one method holds what it was asked to hold, nearly, and holds
+    /// it still until [`resume`](Self::resume).
     pub(super) fn await_filled(&mut self, until: Instant) -> Result<(), LoadError> {
         let Component::Memory { workers, method: Some(_), .. } = self.component else { return Ok(()) };
         let asked = self.memory_bytes;

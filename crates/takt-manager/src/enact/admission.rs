@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
-use takt_reserve::ADMISSION_FILE;
+use takt_host::reserve::ADMISSION_FILE;
 
 use super::{Difference, Enacted, Enactor, Error, Mode};
 use crate::system::Kernel;

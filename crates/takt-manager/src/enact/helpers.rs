@@ -24,7 +24,7 @@ use takt_rt::policy::Policy;
 use super::{Difference, Enacted, Enactor, Error, Mode};
 use crate::restore::ThreadBefore;
 use crate::system::{Attributes, Kernel, RESET_ON_FORK, Usage};
-use takt_reserve::{Trouble, WORKERS_FILE, partition};
+use takt_host::reserve::{Trouble, WORKERS_FILE, partition};
 
 /// A helper is not judged by a shorter time: whatever just woke has used all of the last
 /// millisecond.
@@ -365,7 +365,7 @@ impl<K: Kernel> Enactor<K> {
             return Ok(());
         }
         if self.options.kernel_workers {
-            match takt_reserve::set(
+            match takt_host::reserve::set(
                 &mut self.kernel,
                 &mut self.journal,
                 Path::new(WORKERS_FILE),

@@ -30,13 +30,13 @@ mod types;
 
 pub use overrun::{Overrun, Soft};
 pub use platform::platform;
-pub use takt_reserve::{Mode, Refusal};
+pub use takt_host::reserve::{Mode, Refusal};
 pub use types::{Difference, Enacted, Error, Options, Reserved, Target, Wanted};
 
 use order::Held;
-use takt_reserve::enforce::{self, Enforcement};
-use takt_reserve::partition::{self, Partition};
-use takt_reserve::reclaim;
+use takt_host::reserve::enforce::{self, Enforcement};
+use takt_host::reserve::partition::{self, Partition};
+use takt_host::reserve::reclaim;
 use takt_rt::clock::monotonic_ns;
 
 /// A thread with a reservation of ours.
@@ -106,7 +106,7 @@ impl<K: Kernel> Enactor<K> {
             Some("exact enforcement was not asked for".to_owned())
         };
         if partition.mode == Mode::AdmissionOff {
-            kernel.watch_writes(std::path::Path::new(takt_reserve::ADMISSION_FILE));
+            kernel.watch_writes(std::path::Path::new(takt_host::reserve::ADMISSION_FILE));
         }
         let core = cores.first().copied().unwrap_or(platform.system_core);
         let enforcement = enforce::measure(&mut kernel, &mut journal, &partition, core, why);
@@ -115,7 +115,7 @@ impl<K: Kernel> Enactor<K> {
             _ => reclaim::is_sound(&kernel, partition.mode).err().map(|why| why.to_string()),
         };
         let release = kernel.read(std::path::Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
-        let has_fair_server = takt_reserve::system::version(&release) >= Some((6, 12));
+        let has_fair_server = takt_host::reserve::system::version(&release) >= Some((6, 12));
         Ok(Self {
             kernel,
             journal,

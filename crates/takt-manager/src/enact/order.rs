@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-pub use takt_reserve::ratio;
+pub use takt_host::reserve::ratio;
 
 /// A reservation on a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

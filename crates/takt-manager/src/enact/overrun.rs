@@ -14,7 +14,7 @@
 //! **Reclaiming.** A hard reservation holds a thread back also while its CPU idles: a callback of 5
 //! ms on 1 ms in 10 takes 50 ms. With SCHED_FLAG_RECLAIM (GRUB) a thread's budget drains more
 //! slowly, by what the core's other reservations leave unused: 5 ms again (both measured on 6.18).
-//! Every other reservation stays whole ([`takt_reserve::reclaim`], which says where). What is
+//! Every other reservation stays whole ([`takt_host::reserve::reclaim`], which says where). What is
 //! reclaimed is taken from threads without a reservation, so [`Soft::Reclaim`] takes it away from a
 //! thread that wants more for longer than that patience.
 //!

@@ -33,7 +33,7 @@ pub fn platform(options: &goals::Options) -> Result<Platform, Error> {
     Ok(Platform {
         most_bandwidth,
         most_system_bandwidth,
-        enforcement_ns: takt_reserve::enforce::known(&Linux::new()).granularity_ns,
+        enforcement_ns: takt_host::reserve::enforce::known(&Linux::new()).granularity_ns,
         ..Platform::new(cores, system_core, most_bandwidth)
     })
 }

@@ -7,7 +7,7 @@ use super::order::{self, Held, Step};
 use super::{Difference, Enacted, Enactor, Kept, Wanted};
 use crate::restore::ThreadBefore;
 use crate::system::{self, Attributes, Identity, Kernel};
-use takt_reserve::partition;
+use takt_host::reserve::partition;
 
 impl<K: Kernel> Enactor<K> {
     pub(super) fn reservations(&mut self, wanted: &BTreeMap<u32, (Identity, &Wanted)>, report: &mut Enacted) {

@@ -57,7 +57,7 @@ pub struct Options {
     /// first leaves every process in its control group. Name `partition-roots`
     /// alone where the kernel shall check that the reservations of a core fit.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ways: Option<Vec<takt_reserve::Mode>>,
+    pub ways: Option<Vec<takt_host::reserve::Mode>>,
     /// Lengthens measured execution times. 10 %: the worst so far is not the worst to come, and a
     /// budget that is short by little costs a whole period. It also lets a plan outlive small
     /// changes.
@@ -181,7 +181,7 @@ impl Options {
 /// The ways of binding reservations, by their names in files.
 pub(crate) fn names_of_ways() -> String {
     let name = |mode| serde_json::to_value(mode).ok()?.as_str().map(str::to_owned);
-    takt_reserve::Mode::ALL.into_iter().filter_map(name).collect::<Vec<_>>().join(", ")
+    takt_host::reserve::Mode::ALL.into_iter().filter_map(name).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -207,6 +207,6 @@ mod tests {
         let (_, names) = refused.split_once("name some of ").unwrap();
         let all: Options =
             toml::from_str(&format!("ways = [\"{}\"]", names.replace(", ", "\", \""))).unwrap();
-        assert_eq!(all.ways.unwrap(), takt_reserve::Mode::ALL, "{refused}");
+        assert_eq!(all.ways.unwrap(), takt_host::reserve::Mode::ALL, "{refused}");
     }
 }

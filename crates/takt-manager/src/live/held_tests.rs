@@ -121,7 +121,7 @@ fn what_the_kernel_refuses_to_reserve_is_never_called_guaranteed() {
     assert!(!setup.live.enacted.holds(), "{:?}", setup.live.enacted);
 }
 
-const ADMISSION: &str = takt_reserve::ADMISSION_FILE;
+const ADMISSION: &str = takt_host::reserve::ADMISSION_FILE;
 
 /// Another program switches the admission test on; with `loses` it ends the reservation as well,
 /// as another manager's end does.

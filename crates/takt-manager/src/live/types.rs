@@ -29,8 +29,9 @@ pub struct Options {
     pub model: takt_model::Options,
     /// Where to report what happens.
     pub log: Log,
-    /// The program that calls [`takt_reserve::restore::watchdog::run`] with the state file, as
-    /// `takt manage --watchdog FILE`; without it only the state file remains of a killed manager.
+    /// The program that calls [`takt_host::reserve::restore::watchdog::run`] with the state file,
+    /// as `takt manage --watchdog FILE`; without it only the state file remains of a killed
+    /// manager.
     pub watchdog: Option<fn(&std::path::Path) -> io::Result<Command>>,
     /// What an earlier run learnt; with it the first plan is made as soon as everything that runs
     /// is known. Without: nothing is kept.

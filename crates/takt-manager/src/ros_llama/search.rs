@@ -13,7 +13,7 @@ use crate::plan::{Decision, Step};
 use crate::words::ms;
 
 /// Less than this is no reservation: the kernel refuses it.
-const MIN_BUDGET_NS: u64 = takt_reserve::MIN_BUDGET_NS;
+const MIN_BUDGET_NS: u64 = takt_host::reserve::MIN_BUDGET_NS;
 
 /// The search for budgets, chain by chain; holds what the chains so far were given.
 #[derive(Debug)]

@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use takt_host::reserve::pin;
 use takt_manager::enact::order::Held;
 use takt_manager::enact::{Enacted, Enactor, Error, Mode, Options, Soft, Target, Wanted};
 use takt_manager::plan::Platform;
 use takt_manager::restore::{self, watchdog};
 use takt_manager::system::{Attributes, GroupVersion, Kernel, Linux};
-use takt_reserve::pin;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::placement::{self, CpuSet};
 use takt_rt::policy::Policy;
@@ -49,7 +49,7 @@ fn role() {
     } else if let Ok(path) = std::env::var("TAKT_TEST_MANAGER") {
         manager(Path::new(&path));
     } else if let Ok(value) = std::env::var("TAKT_TEST_ADMISSION") {
-        fs::write(takt_reserve::ADMISSION_FILE, value).unwrap();
+        fs::write(takt_host::reserve::ADMISSION_FILE, value).unwrap();
     }
 }
 
@@ -194,7 +194,7 @@ impl Snapshot {
         for path in [
             "/proc/sys/kernel/sched_rt_runtime_us",
             "/sys/devices/virtual/workqueue/cpumask",
-            takt_reserve::enforce::FEATURE_FILES[0],
+            takt_host::reserve::enforce::FEATURE_FILES[0],
         ] {
             settings.insert(path.into(), fs::read_to_string(path).unwrap_or_default());
         }
@@ -371,8 +371,8 @@ fn the_account_is_right(when: &str) {
         takt_witness::skip!("in part: the account cannot be seen");
         return;
     };
-    let runtime = fs::read_to_string(takt_reserve::ADMISSION_FILE).unwrap();
-    fs::write(takt_reserve::ADMISSION_FILE, runtime.trim()).unwrap();
+    let runtime = fs::read_to_string(takt_host::reserve::ADMISSION_FILE).unwrap();
+    fs::write(takt_host::reserve::ADMISSION_FILE, runtime.trim()).unwrap();
     assert_eq!(Some(before), account(), "{when}");
 }
 
@@ -584,7 +584,7 @@ struct AsFound(String);
 
 impl Drop for AsFound {
     fn drop(&mut self) {
-        let _ = fs::write(takt_reserve::ADMISSION_FILE, self.0.trim());
+        let _ = fs::write(takt_host::reserve::ADMISSION_FILE, self.0.trim());
     }
 }
 
@@ -595,7 +595,7 @@ fn an_admission_test_that_another_program_switches_on_is_off_again_and_comes_bac
     let Some(platform) = platform() else { return };
     let folder = tempfile::tempdir().unwrap();
     let dummy = Dummy::start();
-    let path = takt_reserve::ADMISSION_FILE;
+    let path = takt_host::reserve::ADMISSION_FILE;
     let found = AsFound(fs::read_to_string(path).unwrap());
     let Some(mut enactor) = enactor(&platform, options(folder.path(), Mode::AdmissionOff)) else { return };
     let target = dummy.target(vec![dummy.wanted("busy", 3000, platform.cores[0])], &["idle"]);

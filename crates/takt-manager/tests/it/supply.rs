@@ -15,11 +15,11 @@ use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use takt_host::reserve::Mode;
+use takt_host::reserve::enforce::{self, Enforcement};
+use takt_host::reserve::partition::{Partition, establish};
 use takt_manager::restore::Journal;
 use takt_manager::system::{Attributes, Kernel, Linux};
-use takt_reserve::Mode;
-use takt_reserve::enforce::{self, Enforcement};
-use takt_reserve::partition::{Partition, establish};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::placement;
 use takt_rt::procfs::CpuTime;

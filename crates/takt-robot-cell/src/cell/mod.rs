@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use takt_host::reserve::rt_group::RtGroup;
 use takt_link_camera::{Acquisition, CameraFeed, Frame, StartGate};
 use takt_link_rtde::RobotState;
 use takt_link_rtde::arm::registers as reg;
@@ -17,7 +18,6 @@ use takt_link_rtde::kinematics::Arm;
 use takt_link_rtde::sim::{SimConfig, Simulator};
 use takt_perception::process::{Program, Record, Supervisor, WorkerFacts};
 use takt_perception::{Detections, DetectorService, FrameWatch, Overlay};
-use takt_reserve::rt_group::RtGroup;
 use takt_rt::census::{CensusKeeper, CensusReport};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{self, Reader};

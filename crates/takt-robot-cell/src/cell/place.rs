@@ -1,8 +1,8 @@
 //! Reservations on CPUs of their own, and one reservation for all SCHED_RR threads together.
 
 use serde::Serialize;
-use takt_reserve::pin::{self, PinMethod, PinOptions, Pinned, Wanted};
-use takt_reserve::rt_group::{self, RtGroup};
+use takt_host::reserve::pin::{self, PinMethod, PinOptions, Pinned, Wanted};
+use takt_host::reserve::rt_group::{self, RtGroup};
 use takt_rt::census::Role as CensusRole;
 use takt_rt::placement::{CpuSet, online};
 use takt_rt::policy::Policy;

@@ -1,7 +1,7 @@
 //! Reservations on CPUs of their own.
 
 use serde::Serialize;
-use takt_reserve::pin::{self, PinMethod, PinOptions, Pinned, Wanted};
+use takt_host::reserve::pin::{self, PinMethod, PinOptions, Pinned, Wanted};
 use takt_rt::ran_on;
 use takt_rt::settings::Difference;
 

@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use takt_reserve::pin::{PinMethod, PinOptions, Wanted, pin, undo_after_a_kill_with};
-use takt_reserve::restore::{Journal, watchdog};
-use takt_reserve::system::Linux;
-use takt_reserve::{ADMISSION_FILE, set};
+use takt_host::reserve::pin::{PinMethod, PinOptions, Wanted, pin, undo_after_a_kill_with};
+use takt_host::reserve::restore::{Journal, watchdog};
+use takt_host::reserve::system::Linux;
+use takt_host::reserve::{ADMISSION_FILE, set};
 use takt_robot_uav::UavConfig;
 use takt_robot_uav::flight::Flight;
 use takt_rt::cpus::MachineCpus;

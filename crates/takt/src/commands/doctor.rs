@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use takt_doctor::{
+use takt_host::doctor::{
     Changed, DoctorError, Options, Status, Tuned, apply, apply_tuned, default_state, examine, may_change,
     revert,
 };

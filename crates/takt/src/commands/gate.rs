@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use takt_gate::{Decision, Options, document, gate, junit, junit_error};
+use takt_history::gate::{Decision, Options, document, gate, junit, junit_error};
 
 use super::CommandResult;
 use crate::args::gate::Gate;
@@ -40,7 +40,7 @@ pub fn run(args: &Gate) -> CommandResult {
     })
 }
 
-fn decided(args: &Gate) -> Result<takt_gate::Gate, Box<dyn std::error::Error>> {
+fn decided(args: &Gate) -> Result<takt_history::gate::Gate, Box<dyn std::error::Error>> {
     let options = Options {
         across_machines: args.across_machines,
         measure: args.measure.clone(),

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use takt_gate::history::{By, Options, history};
+use takt_history::gate::history::{By, Options, history};
 
 use super::CommandResult;
 use crate::args::gate::History;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use takt_files::Folder;
+use takt_host::reserve::pin::PinOptions;
 use takt_lab::run_jobs;
 use takt_lab::watchdog_command;
 use takt_manager::enact::platform;
@@ -18,7 +19,6 @@ use takt_manager::restore;
 use takt_manager::system::Linux;
 use takt_manager::{Goals, Policy, recorded};
 use takt_model::Model;
-use takt_reserve::pin::PinOptions;
 use takt_ros::Source;
 use takt_ros::ctf::{Host, Live as Parts, Recording};
 use takt_ros::preload::{ProbeOptions, ProbeSession};

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use takt_query::{Options, QueryError, Table, Views, document, pick};
-use takt_store::Store;
+use takt_history::query::{Options, QueryError, Table, Views, document, pick};
+use takt_history::store::Store;
 
 use super::{CommandResult, store};
 use crate::args;
@@ -24,7 +24,7 @@ pub fn compare(args: &args::Compare) -> CommandResult {
         measure: args.measure.clone(),
         samples: args.samples,
     };
-    let comparison = takt_query::compare(&store, &options)?;
+    let comparison = takt_history::query::compare(&store, &options)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&comparison)?);
     } else {

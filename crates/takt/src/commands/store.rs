@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use takt_history::store::{Entry, Store, StoreError};
 use takt_rundir::{RunDir, find_runs};
-use takt_store::{Entry, Store, StoreError};
 
 use super::CommandResult;
 use crate::args;
@@ -43,7 +43,7 @@ pub fn run(what: &args::Store) -> CommandResult {
     }
 }
 
-pub fn open(place: &str) -> Result<Store, takt_store::StoreError> {
+pub fn open(place: &str) -> Result<Store, takt_history::store::StoreError> {
     Store::open(place, false, PATIENCE)
 }
 
@@ -105,7 +105,7 @@ pub fn put<'a>(place: &str, paths: impl Iterator<Item = &'a Path>) -> Result<(),
 }
 
 /// The runs' full names.
-fn named(store: &Store, asked: &[String]) -> Result<Vec<String>, takt_store::StoreError> {
+fn named(store: &Store, asked: &[String]) -> Result<Vec<String>, takt_history::store::StoreError> {
     let found: Result<BTreeSet<String>, _> =
         asked.iter().map(|run| store.find(run).map(|entry| entry.run)).collect();
     found.map(|found| found.into_iter().collect())

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use takt_doctor::{DoctorError, default_state, journal, may_change, revert};
+use takt_host::doctor::{DoctorError, default_state, journal, may_change, revert};
 use takt_tune::files::{self, Left};
 use takt_tune::{Aim, LiveOptions, Options, SearchSettings, TuneError, TuneReport, tune};
 use takt_watch::Target;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use takt_doctor::Setting;
+use takt_host::doctor::Setting;
 use takt_lab::campaign::{Campaign, CampaignFile, FactorSpec, Level, Order, Plan};
 use takt_lab::kernels::{Guests, KernelRow, kernel_rows};
 use takt_tune::{GuestSide, InGuests, TuneReport};

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use takt_reserve::restore::watchdog;
+use takt_host::reserve::restore::watchdog;
 
 use super::CommandResult;
 

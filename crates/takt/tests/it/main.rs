@@ -6,7 +6,7 @@ mod hold;
 #[path = "../../src/registry.rs"]
 mod kinds;
 #[cfg(feature = "store")]
-#[path = "../../../takt-query/tests/made/mod.rs"]
+#[path = "../../../takt-history/tests/made/mod.rs"]
 mod made;
 #[path = "../../../takt-ros/tests/lttng/mod.rs"]
 mod recorder;

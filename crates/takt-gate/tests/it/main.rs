@@ -1,4 +1,0 @@
-//! The integration tests of takt-gate, as one program: each file is a module.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
-mod simulated;
