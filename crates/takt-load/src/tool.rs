@@ -311,8 +311,20 @@ impl StressNg {
             let Some(process) = &self.process else { return Err("has ended".into()) };
             let all = processes::all();
             let family = processes::descendants(process.pid, &all);
-            let pages: u64 = family.iter().map(|worker| worker.resident_pages).sum();
-            let held = pages * rustix::param::page_size() as u64;
+            let page = rustix::param::page_size() as u64;
+            let held = family.iter().map(|worker| worker.resident_pages).sum::<u64>() * page;
+            if self.counts_to_the_end {
+                // Each as soon as it has its own part: one that waits for the others would work
+                // meanwhile.
+                let part = bytes / self.workers.len().max(1) as u64;
+                let inner = family.iter().filter(|each| each.parent != process.pid);
+                for worker in inner.filter(|each| each.resident_pages * page >= part) {
+                    if !self.paused.contains(&worker.pid) {
+                        stop(worker.pid);
+                        self.paused.push(worker.pid);
+                    }
+                }
+            }
             if held > most + MIB_GROWN {
                 (most, since) = (held, Instant::now());
             }
@@ -342,11 +354,7 @@ impl StressNg {
         let inner = processes::descendants(process.pid, &all);
         let inner = inner.iter().filter(|each| each.parent != process.pid);
         self.paused = inner.map(|each| each.pid).collect();
-        // SAFETY: kill takes two integers; the processes were seen a moment ago, and their numbers
-        // are kept for their parents, which wait for nothing else now.
-        self.paused.iter().for_each(|&pid| unsafe {
-            libc::kill(pid, libc::SIGSTOP);
-        });
+        self.paused.iter().for_each(|&pid| stop(pid));
     }
 
     /// Lets them go on.
@@ -417,6 +425,13 @@ impl StressNg {
         let seen_ns = self.last_look.map_or(0, |(_, cpu_ns)| cpu_ns);
         (ended.map_or(0, |ended| ended.cpu_ns).max(seen_ns), operations.unwrap_or(0))
     }
+}
+
+/// Holds a process of a tool still that was seen a moment ago.
+fn stop(pid: i32) {
+    // SAFETY: kill takes two integers; the number is kept for the process's parent, which waits for
+    // nothing else while the tool runs.
+    unsafe { libc::kill(pid, libc::SIGSTOP) };
 }
 
 /// The count in the line that `--metrics-brief` prints for a stressor. Before 0.15 the lines are
