@@ -246,6 +246,10 @@ pub(crate) struct StressNg {
     counts_to_the_end: bool,
     /// Processes held still by [`pause`](Self::pause).
     paused: Vec<i32>,
+    /// Those asked to end, whose ends are awaited before their parents are asked.
+    ending: Vec<i32>,
+    /// CPU time used before they first went on, nanoseconds: filling the memory is no work.
+    filling_ns: u64,
 }
 
 impl StressNg {
@@ -264,6 +268,8 @@ impl StressNg {
             ended: None,
             counts_to_the_end: false,
             paused: Vec::new(),
+            ending: Vec::new(),
+            filling_ns: 0,
         })
     }
 
@@ -351,14 +357,18 @@ impl StressNg {
     pub(crate) fn pause(&mut self) {
         let Some(process) = self.process.as_ref().filter(|_| self.counts_to_the_end) else { return };
         let all = processes::all();
-        let inner = processes::descendants(process.pid, &all);
-        let inner = inner.iter().filter(|each| each.parent != process.pid);
-        self.paused = inner.map(|each| each.pid).collect();
+        self.paused = inner(process.pid, &all);
         self.paused.iter().for_each(|&pid| stop(pid));
     }
 
     /// Lets them go on.
     pub(crate) fn resume(&mut self) {
+        if let Some(process) =
+            self.process.as_ref().filter(|_| self.filling_ns == 0 && !self.paused.is_empty())
+        {
+            self.filling_ns =
+                processes::descendants(process.pid, &processes::all()).iter().map(|each| each.cpu_ns()).sum();
+        }
         for pid in self.paused.drain(..) {
             // SAFETY: kill takes two integers; a stopped process keeps its number.
             unsafe { libc::kill(pid, libc::SIGCONT) };
@@ -394,8 +404,20 @@ impl StressNg {
         // sum afterwards.
         let cpu_ns = family.iter().map(|worker| worker.cpu_ns()).sum();
         self.last_look = Some((pages * rustix::param::page_size() as u64, cpu_ns));
+        if self.counts_to_the_end {
+            // Those that do the work are asked first: a parent that is asked to end kills them soon
+            // afterwards, and a walk that was killed is missing in the count.
+            let inner: Vec<i32> = inner(process.pid, &all);
+            for &pid in &inner {
+                // SAFETY: as in `stop`.
+                unsafe { libc::kill(pid, libc::SIGALRM) };
+            }
+            self.ending = inner;
+            self.resume();
+            return;
+        }
         process.signal(libc::SIGTERM);
-        if self.stressor == "vm" && !self.counts_to_the_end {
+        if self.stressor == "vm" {
             // They look at the signal only after a walk through their memory, which may be seconds.
             // Nothing of theirs is lost: their parents have the counts.
             for worker in family.iter().filter(|worker| worker.parent != process.pid) {
@@ -404,8 +426,6 @@ impl StressNg {
                 unsafe { libc::kill(worker.pid, libc::SIGKILL) };
             }
         }
-        // They see the signal as soon as they go on.
-        self.resume();
     }
 
     /// Memory that its processes held at the end, bytes.
@@ -418,13 +438,29 @@ impl StressNg {
         self.ask_to_end();
         if let Some(mut process) = self.process.take() {
             let grace = if self.counts_to_the_end { LONG_GRACE } else { GRACE };
+            let since = Instant::now();
+            while since.elapsed() < grace && self.ending.iter().any(|&pid| processes::is_alive(pid)) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            process.signal(libc::SIGTERM);
             self.ended = process.await_end_within(grace);
         }
         let ended = self.ended.as_ref();
         let operations = ended.and_then(|ended| bogo_operations(&ended.output, self.stressor));
         let seen_ns = self.last_look.map_or(0, |(_, cpu_ns)| cpu_ns);
-        (ended.map_or(0, |ended| ended.cpu_ns).max(seen_ns), operations.unwrap_or(0))
+        let cpu_ns = if self.filling_ns > 0 {
+            seen_ns.saturating_sub(self.filling_ns)
+        } else {
+            ended.map_or(0, |ended| ended.cpu_ns).max(seen_ns)
+        };
+        (cpu_ns, operations.unwrap_or(0))
     }
+}
+
+/// The processes that `root`'s workers have started: those that do the work of `--vm`.
+fn inner(root: i32, all: &[processes::Process]) -> Vec<i32> {
+    let family = processes::descendants(root, all);
+    family.iter().filter(|each| each.parent != root).map(|each| each.pid).collect()
 }
 
 /// Holds a process of a tool still that was seen a moment ago.

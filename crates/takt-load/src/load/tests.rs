@@ -147,6 +147,13 @@ fn memory_by_one_method_is_filled_first_and_counted_to_the_end() {
     assert!(work["memory_resident_mib"] >= 28.0 && work["memory_bogo_ops_per_s"] > 0.0, "{work:?}");
 }
 
+/// CPU time of what a tool has started.
+fn ticks_used(stress: &StressNg) -> u64 {
+    let all = processes::all();
+    let family = processes::descendants(stress.pid().unwrap(), &all);
+    family.iter().map(|each| each.cpu_ticks).sum()
+}
+
 /// What other stressors of the profile take to begin is no time of the memory's work.
 #[test]
 fn memory_stress_is_held_still_outside_the_window() {
@@ -163,19 +170,42 @@ fn memory_stress_is_held_still_outside_the_window() {
     stress.await_workers(1, until).unwrap();
     stress.await_resident(16 << 20, until).unwrap();
     stress.pause();
-    let used = |stress: &StressNg| {
-        let all = processes::all();
-        let inner = processes::descendants(stress.pid().unwrap(), &all);
-        inner.iter().map(|each| each.cpu_ticks).sum::<u64>()
-    };
-    let paused = used(&stress);
+    let paused = ticks_used(&stress);
     std::thread::sleep(Duration::from_millis(300));
-    assert!(used(&stress) <= paused + 1, "it works while it is held still");
+    assert!(ticks_used(&stress) <= paused + 1, "it works while it is held still");
     stress.resume();
-    eventually("it works again", || used(&stress) > paused + 5);
+    eventually("it works again", || ticks_used(&stress) > paused + 5);
     stress.pause();
     let (_, operations) = stress.end();
     assert!(operations > 0, "one that is held still ends with its count");
+}
+
+/// A walk that the end cuts off is work, too: kernels would differ by a whole walk else.
+#[test]
+fn an_unfinished_walk_through_memory_is_counted() {
+    if !has("stress-ng", "--version") {
+        return;
+    }
+    // A count is a MiB.
+    let arguments =
+        "--vm 1 --vm-bytes 256m --vm-method write64 --vm-keep --vm-populate --timeout 0 --metrics-brief";
+    let arguments: Vec<String> = arguments.split(' ').map(str::to_owned).collect();
+    let partial = (2..12).any(|ticks| {
+        let guard = Guard::start().unwrap();
+        let stress = StressNg::start("stress-ng".as_ref(), "vm", &arguments, guard.group()).unwrap();
+        let mut stress = stress.counting_to_the_end(true);
+        let until = Instant::now() + Duration::from_secs(20);
+        stress.await_workers(1, until).unwrap();
+        stress.await_resident(256 << 20, until).unwrap();
+        let filled = ticks_used(&stress);
+        stress.resume();
+        eventually("it works", || ticks_used(&stress) >= filled + ticks);
+        stress.pause();
+        let (_, operations) = stress.end();
+        println!("{operations} MiB");
+        operations > 0 && operations % 256 != 0
+    });
+    assert!(partial, "only whole walks are counted");
 }
 
 #[test]
