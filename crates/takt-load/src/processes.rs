@@ -16,6 +16,8 @@ pub(crate) struct Process {
     pub(crate) resident_pages: u64,
     /// CPU time, that of children it has waited for included, in clock ticks.
     pub(crate) cpu_ticks: u64,
+    /// Its own time outside the kernel, in clock ticks.
+    pub(crate) user_ticks: u64,
 }
 
 impl Process {
@@ -28,6 +30,7 @@ impl Process {
             parent: stat.parent()?,
             group: stat.number(5)?,
             resident_pages: stat.number(24)?,
+            user_ticks: stat.number(14)?,
             cpu_ticks: (14..=17).filter_map(|field| stat.number(field)).fold(0, u64::saturating_add),
         })
     }
@@ -95,6 +98,7 @@ mod tests {
             name: String::new(),
             resident_pages: 0,
             cpu_ticks: 0,
+            user_ticks: 0,
         };
         // Listed before its parent; a zombie; another family; a loop that cannot be.
         let all = [process(4, 3), process(3, 2), process(5, 2), process(8, 7), process(2, 4)];

@@ -36,8 +36,13 @@ const LONG_GRACE: Duration = Duration::from_secs(60);
 /// Memory that grew by less than this did not grow.
 const MIB_GROWN: u64 = 1 << 20;
 
+/// Time outside the kernel after which a process of `--vm` writes to its memory, in clock ticks.
+/// What comes before, mapping the pages and asking which are there, is the kernel's time, and
+/// kernels differ in how long they take.
+const WORKING_TICKS: u64 = 3;
+
 /// Memory that has not grown for so long is filled.
-const FILLED: Duration = Duration::from_secs(2);
+const FILLED: Duration = Duration::from_secs(5);
 
 /// The programs; tests name others.
 #[derive(Debug, Clone)]
@@ -320,11 +325,13 @@ impl StressNg {
             let page = rustix::param::page_size() as u64;
             let held = family.iter().map(|worker| worker.resident_pages).sum::<u64>() * page;
             if self.counts_to_the_end {
-                // Each as soon as it has its own part: one that waits for the others would work
-                // meanwhile.
+                // Each as soon as it works: one that waits for the others would work meanwhile.
                 let part = bytes / self.workers.len().max(1) as u64;
                 let inner = family.iter().filter(|each| each.parent != process.pid);
-                for worker in inner.filter(|each| each.resident_pages * page >= part) {
+                let works = |each: &&&processes::Process| {
+                    each.resident_pages * page >= part && each.user_ticks >= WORKING_TICKS
+                };
+                for worker in inner.filter(works) {
                     if !self.paused.contains(&worker.pid) {
                         stop(worker.pid);
                         self.paused.push(worker.pid);
@@ -334,7 +341,9 @@ impl StressNg {
             if held > most + MIB_GROWN {
                 (most, since) = (held, Instant::now());
             }
-            let is_filled = !self.counts_to_the_end || held >= bytes || since.elapsed() > FILLED;
+            let is_filled = !self.counts_to_the_end
+                || self.paused.len() >= self.workers.len()
+                || since.elapsed() > FILLED;
             if held >= bytes / 10 * 9 && is_filled {
                 return Ok(());
             }
