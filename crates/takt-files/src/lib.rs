@@ -13,6 +13,7 @@ mod mapped;
 mod named;
 mod near;
 mod read;
+mod renamed;
 mod text;
 mod units;
 mod walk;
@@ -25,6 +26,7 @@ pub use read::{
     append, create_output, open, open_for_change, open_lock, open_own, open_shared, read, read_own,
     read_to_string,
 };
+pub use renamed::{parse_configuration, present_key, present_path, use_present_keys};
 pub use text::{MAX_QUOTED_CHARS, quoted, shortened};
 pub use units::{in_other_unit, unit_of};
 pub use write::{Draft, Folder, check_folder, make_folder, private_folder, state_folder, write};

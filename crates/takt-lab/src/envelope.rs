@@ -90,7 +90,8 @@ pub fn read_table<R: Robot + DeserializeOwned>(text: &str) -> Result<R, ConfigEr
 
 /// Two passes: the document with the places of its keys, then each part of it by its own type.
 fn split<R: Robot + DeserializeOwned>(text: &str) -> Result<R, toml::de::Error> {
-    let document = DeTable::parse(text)?;
+    let mut document = DeTable::parse(text)?;
+    takt_files::use_present_keys(document.get_mut());
     let span = document.span();
     let (own_keys, envelope_keys) = (keys_of::<R>(), keys_of::<Envelope>());
     let [mut own, mut envelope, mut which, mut unknown] = [(); 4].map(|()| DeTable::new());

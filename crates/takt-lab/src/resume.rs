@@ -69,7 +69,8 @@ impl Resumed {
             ));
         }
         let run: Value = dir.read_json(RUN_FILE)?;
-        if let Some(key) = other_key(run.get("asked"), asked) {
+        let before = run.get("asked").map(|before| with_present_keys("", before));
+        if let Some(key) = other_key(before.as_ref(), asked) {
             return refuse(format!(
                 "it was asked with another \"{key}\"; go on with the same configuration (its own is under \"asked\" in \
                  {RUN_FILE}), or start a new run"
@@ -103,6 +104,19 @@ impl Resumed {
             format!("the run went on where {} was {} instead of {}", d.fact, d.after, d.before)
         };
         differences.into_iter().map(sentence).collect()
+    }
+}
+
+/// A configuration that a run of the version before was asked with, by the present names of its
+/// keys.
+fn with_present_keys(table: &str, value: &Value) -> Value {
+    match value {
+        Value::Object(keys) => {
+            let present = |key: &String| takt_files::present_key(table, key).map_or_else(|| key.clone(), str::to_owned);
+            keys.iter().map(|(key, value)| (present(key), with_present_keys(key, value))).collect()
+        }
+        Value::Array(list) => list.iter().map(|value| with_present_keys(table, value)).collect(),
+        _ => value.clone(),
     }
 }
 
@@ -160,5 +174,23 @@ impl Durable {
 impl Drop for Durable {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_run_of_the_version_before_goes_on_and_another_limit_is_found() {
+        let now = json!({"seconds": 5, "motion": {"safety": {"max_late": 20}, "link": [{"max_lock_wait_us": 1}]}});
+        let before = |late: u32| {
+            let before = json!({"seconds": 2, "motion": {"safety": {"most_late": late}, "link": [{"most_lock_wait_us": 1}]}});
+            with_present_keys("", &before)
+        };
+        assert_eq!(other_key(Some(&before(20)), &now), None);
+        assert_eq!(other_key(Some(&before(21)), &now), Some("motion".to_owned()));
     }
 }

@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let config = ControlConfig {
             cache: kind,
             delayed_locking_us: delayed,
-            most_lock_wait_us: 1_000_000,
+            max_lock_wait_us: 1_000_000,
             readers: 1,
             ..ControlConfig::default()
         };

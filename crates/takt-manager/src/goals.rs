@@ -191,7 +191,7 @@ impl Goals {
     /// It says nothing that could be kept.
     pub fn parse(text: &str, path: &str) -> Result<Self, GoalsError> {
         let at = Text { path, text };
-        let raw: RawGoals = toml::from_str(text).map_err(|error| {
+        let raw: RawGoals = takt_files::parse_configuration(text).map_err(|error| {
             let message = takt_files::shortened(&error.to_string());
             GoalsError::Syntax { path: path.to_owned(), message }
         })?;
@@ -509,13 +509,22 @@ goal_ms = 0.5
             "cores = []",
             "cores = [1, 1]",
             "exceedance = 1.0",
-            "most_bandwidth = 2.0",
-            "most_bandwidth = 0.8\nmost_system_bandwidth = 0.9",
+            "max_bandwidth = 2.0",
+            "max_bandwidth = 0.8\nmax_system_bandwidth = 0.9",
             "reservation_period_ms = nan",
             "period = 1",
         ] {
             assert!(Goals::parse(&format!("{TWO}\n[options]\n{option}"), "g.toml").is_err(), "{option}");
         }
+    }
+
+    #[test]
+    fn limits_are_read_by_their_former_names() {
+        let options = |text: &str| Goals::parse(&format!("{TWO}\n[options]\n{text}"), "g.toml").map(|goals| goals.options);
+        let former = options("most_bandwidth = 0.8\nmost_system_bandwidth = 0.5").unwrap();
+        assert_eq!((former.max_bandwidth, former.max_system_bandwidth), (0.8, Some(0.5)));
+        assert_eq!(former, options("max_bandwidth = 0.8\nmax_system_bandwidth = 0.5").unwrap());
+        assert!(options("most_bandwidth = 0.8\nmax_bandwidth = 0.7").is_err());
     }
 
     proptest::proptest! {

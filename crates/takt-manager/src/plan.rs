@@ -32,14 +32,14 @@ pub struct Platform {
     pub cores: Vec<usize>,
     /// Core of everything else: middleware threads, kernel workers, Takt itself. May be one of
     /// `cores` where there are too few; reservations then leave it the share that
-    /// [`Platform::most_system_bandwidth`] leaves.
+    /// [`Platform::max_system_bandwidth`] leaves.
     pub system_core: usize,
     /// Greatest sum of bandwidths on one core. The kernel's own limit is
     /// `sched_rt_runtime_us / sched_rt_period_us`, 0.95 unless changed; more than that is not
     /// admitted.
-    pub most_bandwidth: f64,
+    pub max_bandwidth: f64,
     /// The same on the system core, where that takes reservations.
-    pub most_system_bandwidth: f64,
+    pub max_system_bandwidth: f64,
     /// How late the kernel notices that a budget is used up: a scheduler tick, where budgets are
     /// looked at on ticks only; 0: exactly (`HRTICK_DL`). A thread may run for that much longer in
     /// one go, and then pays it back.
@@ -50,15 +50,15 @@ pub struct Platform {
 impl Platform {
     /// With the same greatest sum of bandwidths on every core.
     #[must_use]
-    pub fn new(cores: Vec<usize>, system_core: usize, most_bandwidth: f64) -> Self {
-        Self { cores, system_core, most_bandwidth, most_system_bandwidth: most_bandwidth, enforcement_ns: 0 }
+    pub fn new(cores: Vec<usize>, system_core: usize, max_bandwidth: f64) -> Self {
+        Self { cores, system_core, max_bandwidth, max_system_bandwidth: max_bandwidth, enforcement_ns: 0 }
     }
 
     /// Greatest sum of bandwidths on this core.
     #[must_use]
     pub(crate) fn most_on(&self, core: usize) -> f64 {
-        let most = self.most_bandwidth.clamp(0.0, 1.0);
-        if core == self.system_core { most.min(self.most_system_bandwidth.max(0.0)) } else { most }
+        let most = self.max_bandwidth.clamp(0.0, 1.0);
+        if core == self.system_core { most.min(self.max_system_bandwidth.max(0.0)) } else { most }
     }
 }
 

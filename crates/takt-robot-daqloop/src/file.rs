@@ -42,7 +42,7 @@ pub struct StopRules {
 #[serde(deny_unknown_fields, default)]
 pub struct Losses {
     /// Edges that never came. 0: a wire from an output to an input loses none.
-    pub most_lost_edges: u64,
+    pub max_lost_edges: u64,
 }
 
 /// The DAQ loop and a run of it.
@@ -158,7 +158,7 @@ impl DaqConfig {
         if let Some(us) = self.deadline_us {
             within("deadline_us", us, 0.001, 60e6)?;
         }
-        within("losses.most_lost_edges", self.losses.most_lost_edges as f64, 0.0, Loss::MAX_ALLOWED)?;
+        within("losses.max_lost_edges", self.losses.max_lost_edges as f64, 0.0, Loss::MAX_ALLOWED)?;
         within("keep_edges", self.keep_edges as f64, 0.0, 1e9)?;
         self.link.validate()?;
         self.acquisition.policy.validate()?;

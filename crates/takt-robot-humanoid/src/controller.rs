@@ -134,7 +134,7 @@ pub struct Controller {
     joints: Vec<Joint>,
     probe: Option<usize>,
     /// Farthest that a joint may stand outside its range when drives are enabled.
-    most_outside_rad: f64,
+    max_outside_rad: f64,
     watch: Watch,
     mode: Mode,
     /// Cycles in this mode.
@@ -151,7 +151,7 @@ pub struct Controller {
     inputs_of: Option<u64>,
     enable_cycles: u64,
     stop_cycles: u64,
-    most_resets: u32,
+    max_resets: u32,
     probe_view: ProbeView,
 }
 
@@ -192,7 +192,7 @@ impl Controller {
                 .map(joint)
                 .collect(),
             probe: devices.iter().position(|device| device.kind == Kind::Probe),
-            most_outside_rad: f64::from(config.safety.most_outside_mrad) / 1000.0,
+            max_outside_rad: f64::from(config.safety.max_outside_mrad) / 1000.0,
             watch: Watch::new(config.safety),
             mode: Mode::Enabling,
             cycles: 0,
@@ -205,7 +205,7 @@ impl Controller {
             inputs_of: None,
             enable_cycles: cycles(config.safety.enable_ms),
             stop_cycles: cycles(config.safety.stop_ms),
-            most_resets: config.safety.most_resets,
+            max_resets: config.safety.max_resets,
             probe_view: ProbeView::default(),
         }
     }
@@ -288,16 +288,16 @@ impl Controller {
                     if on < all {
                         return Mode::Stopping(StopReason::NotEnabled);
                     }
-                    if outside(self.most_outside_rad.max(MIN_OUTSIDE_RAD)) {
+                    if outside(self.max_outside_rad.max(MIN_OUTSIDE_RAD)) {
                         return Mode::Stopping(StopReason::OutOfRange);
                     }
                     return Mode::Walking;
                 }
-                if outside(self.most_outside_rad) {
+                if outside(self.max_outside_rad) {
                     Mode::Stopping(StopReason::OutOfRange)
                 } else if on == all && self.cycles > 0 && self.joints.iter().all(|joint| joint.seen_off) {
                     Mode::Walking
-                } else if resets > self.most_resets {
+                } else if resets > self.max_resets {
                     Mode::Stopping(StopReason::DriveFault)
                 } else if self.cycles >= self.enable_cycles {
                     Mode::Stopping(StopReason::NotEnabled)

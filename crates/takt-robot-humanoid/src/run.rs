@@ -383,8 +383,8 @@ mod tests {
     #[test]
     fn a_control_that_panics_leads_the_drives_to_rest_and_the_devices_down() {
         let mut config = HumanoidConfig { devices: 12, ramp_s: 0.2, ..HumanoidConfig::default() };
-        (config.safety.most_late, config.safety.most_late_in_row) = (1000, 1000);
-        (config.safety.most_away_ms, config.safety.enable_ms) = (60_000, 20_000);
+        (config.safety.max_late, config.safety.max_late_in_row) = (1000, 1000);
+        (config.safety.max_away_ms, config.safety.enable_ms) = (60_000, 20_000);
         (config.link.bring_up_ms, config.link.silence_ms) = (20_000, 2000);
         let segment =
             Segment::new(&SegmentConfig { watchdog_ms: 6000, ..SegmentConfig::humanoid(12) }).unwrap();

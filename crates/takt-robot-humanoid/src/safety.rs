@@ -43,16 +43,16 @@ impl std::fmt::Display for StopReason {
         f.write_str(match self {
             Self::Asked => "asked to stop",
             Self::DevicesLost => "devices do not take part in the exchange, or left OP",
-            Self::LinkLost => "no frame brought newer inputs for safety.most_missing cycles in a row",
+            Self::LinkLost => "no frame brought newer inputs for safety.max_missing cycles in a row",
             Self::InputsOld => {
-                "inputs were more than safety.most_input_age cycles old: frames came, and too late"
+                "inputs were more than safety.max_input_age cycles old: frames came, and too late"
             }
             Self::Late => "cycles were late too often",
-            Self::Away => "nobody controlled it for longer than safety.most_away_ms",
+            Self::Away => "nobody controlled it for longer than safety.max_away_ms",
             Self::ReaderHeld => "a reader held the cache for too long, too often",
             Self::DriveFault => "a drive reported a fault",
             Self::OutOfRange => {
-                "a joint stands farther outside its range than safety.most_outside_mrad: check its zero_counts, direction, counts_per_turn and gear"
+                "a joint stands farther outside its range than safety.max_outside_mrad: check its zero_counts, direction, counts_per_turn and gear"
             }
             Self::NotEnabled => {
                 "drives did not come into operation in time, or left it; those that show their mode (0x6061) must show the one wanted"
@@ -73,28 +73,28 @@ pub struct SafetyConfig {
     /// late. 3: one lost frame is a hiccup that the drives' interpolation bridges; 3 ms without
     /// control is what walking allows. Frames that all come late by as much are not missing; while
     /// the delay grows, nobody can distinguish the two, and those cycles count.
-    pub most_missing: u32,
+    pub max_missing: u32,
     /// Most cycles by which the inputs in use may be older than fresh ones, where frames come. 10:
     /// the walk is planned ahead and each drive closes its own loops, so that age costs no
     /// stability, and at 1 kHz 10 ms are what a person takes for at once. A motion of one's own
     /// that closes a loop over the bus needs less: a dead time of T takes 360° × T × f off the
     /// phase at its crossover f, so that 3 cycles at 1 kHz and 20 Hz cost 22°. 0: no inputs but
     /// fresh ones.
-    pub most_input_age: u32,
+    pub max_input_age: u32,
     /// Answers in a row that report a device that did not take part, or is not in OP. 3,
     /// likewise.
-    pub most_incomplete: u32,
+    pub max_incomplete: u32,
     /// Late cycles among the last 1000: jobs that ended after the next release, and releases that
     /// did not run at all, each of them. 20: 2 %.
-    pub most_late: u32,
+    pub max_late: u32,
     /// Late cycles in a row, those included that did not run. 5.
-    pub most_late_in_row: u32,
+    pub max_late_in_row: u32,
     /// Time without control, milliseconds: how long the oldest release that had not run was overdue
-    /// when the next job ran. 5: as long as `most_late_in_row` at 1 kHz; until then the drives hold
+    /// when the next job ran. 5: as long as `max_late_in_row` at 1 kHz; until then the drives hold
     /// their last targets, a thousandth of a step of the walk away.
-    pub most_away_ms: u32,
+    pub max_away_ms: u32,
     /// Cycles in a row that a reader kept the cache. 3.
-    pub most_held: u32,
+    pub max_held: u32,
     /// Time for all drives to come into operation, milliseconds. 2000; real drives take some
     /// hundred.
     pub enable_ms: u32,
@@ -102,9 +102,9 @@ pub struct SafetyConfig {
     /// which lies a little beyond; farther out, the encoder is not what it is configured as, and
     /// the robot does not move. While it moves at least 50 count: a joint at its limit overshoots a
     /// little.
-    pub most_outside_mrad: u32,
+    pub max_outside_mrad: u32,
     /// Fault resets tried while drives are enabled. 3.
-    pub most_resets: u32,
+    pub max_resets: u32,
     /// Time of a quick stop before torque goes off, milliseconds. 500: 6 rad/s at the drives' ramp
     /// of 60 rad/s² take 100.
     pub stop_ms: u32,
@@ -113,16 +113,16 @@ pub struct SafetyConfig {
 impl Default for SafetyConfig {
     fn default() -> Self {
         Self {
-            most_missing: 3,
-            most_input_age: 10,
-            most_incomplete: 3,
-            most_late: 20,
-            most_late_in_row: 5,
-            most_away_ms: 5,
-            most_held: 3,
+            max_missing: 3,
+            max_input_age: 10,
+            max_incomplete: 3,
+            max_late: 20,
+            max_late_in_row: 5,
+            max_away_ms: 5,
+            max_held: 3,
             enable_ms: 2000,
-            most_outside_mrad: 200,
-            most_resets: 3,
+            max_outside_mrad: 200,
+            max_resets: 3,
             stop_ms: 500,
         }
     }
@@ -135,16 +135,16 @@ impl SafetyConfig {
     /// [`SettingError`] names the key, the value and what is accepted.
     pub fn validate(&self) -> Result<(), SettingError> {
         let keys = [
-            ("most_missing", self.most_missing, 1, 16),
-            ("most_input_age", self.most_input_age, 0, 256),
-            ("most_incomplete", self.most_incomplete, 1, 1000),
-            ("most_late", self.most_late, 1, 1000),
-            ("most_late_in_row", self.most_late_in_row, 1, 1000),
-            ("most_away_ms", self.most_away_ms, 1, 60_000),
-            ("most_held", self.most_held, 1, 1000),
+            ("max_missing", self.max_missing, 1, 16),
+            ("max_input_age", self.max_input_age, 0, 256),
+            ("max_incomplete", self.max_incomplete, 1, 1000),
+            ("max_late", self.max_late, 1, 1000),
+            ("max_late_in_row", self.max_late_in_row, 1, 1000),
+            ("max_away_ms", self.max_away_ms, 1, 60_000),
+            ("max_held", self.max_held, 1, 1000),
             ("enable_ms", self.enable_ms, 10, 60_000),
-            ("most_outside_mrad", self.most_outside_mrad, 0, 10_000),
-            ("most_resets", self.most_resets, 0, 100),
+            ("max_outside_mrad", self.max_outside_mrad, 0, 10_000),
+            ("max_resets", self.max_resets, 0, 100),
             ("stop_ms", self.stop_ms, 1, 60_000),
         ];
         for (key, value, low, high) in keys {
@@ -223,17 +223,17 @@ impl Watch {
         for _ in 0..skipped.min(WINDOW as u64) {
             self.note_late(true);
         }
-        if self.missing >= config.most_missing {
+        if self.missing >= config.max_missing {
             Some(StopReason::LinkLost)
-        } else if self.missing == 0 && self.age > config.most_input_age {
+        } else if self.missing == 0 && self.age > config.max_input_age {
             Some(StopReason::InputsOld)
-        } else if self.incomplete >= config.most_incomplete {
+        } else if self.incomplete >= config.max_incomplete {
             Some(StopReason::DevicesLost)
-        } else if self.held >= config.most_held {
+        } else if self.held >= config.max_held {
             Some(StopReason::ReaderHeld)
-        } else if away_ns > u64::from(config.most_away_ms) * 1_000_000 {
+        } else if away_ns > u64::from(config.max_away_ms) * 1_000_000 {
             Some(StopReason::Away)
-        } else if self.late_in_row >= config.most_late_in_row || self.late >= config.most_late {
+        } else if self.late_in_row >= config.max_late_in_row || self.late >= config.max_late {
             Some(StopReason::Late)
         } else {
             None
@@ -290,16 +290,16 @@ mod tests {
         assert_eq!(once(shipped, away(608_000_000)), Some(StopReason::Away));
         assert_eq!(once(shipped, away(5_000_001)), Some(StopReason::Away));
         assert_eq!(once(shipped, away(5_000_000)), None);
-        assert_eq!(once(SafetyConfig { most_away_ms: 1000, ..shipped }, away(608_000_000)), None);
+        assert_eq!(once(SafetyConfig { max_away_ms: 1000, ..shipped }, away(608_000_000)), None);
         // One job that overran four releases is five late cycles, and not one.
         let skipped = |skipped| Punctuality { late: true, skipped, ..Punctuality::default() };
         assert_eq!(once(shipped, skipped(3)), None);
         assert_eq!(once(shipped, skipped(4)), Some(StopReason::Late));
         // In sum, too, where rows are allowed; and no count overflows.
-        let rows = SafetyConfig { most_late_in_row: 1000, ..shipped };
+        let rows = SafetyConfig { max_late_in_row: 1000, ..shipped };
         assert_eq!(once(rows, skipped(18)), None);
         assert_eq!(once(rows, skipped(19)), Some(StopReason::Late));
-        let all = SafetyConfig { most_late_in_row: 1000, most_late: 1000, ..shipped };
+        let all = SafetyConfig { max_late_in_row: 1000, max_late: 1000, ..shipped };
         assert_eq!(once(all, skipped(u64::MAX)), Some(StopReason::Late));
     }
 
@@ -358,9 +358,9 @@ mod tests {
     #[test]
     fn a_reason_says_what_was_judged() {
         let message = StopReason::LinkLost.to_string();
-        assert!(message.contains("safety.most_missing") && !message.contains("late"), "{message}");
+        assert!(message.contains("safety.max_missing") && !message.contains("late"), "{message}");
         let message = StopReason::InputsOld.to_string();
-        assert!(message.contains("safety.most_input_age") && message.contains("too late"), "{message}");
+        assert!(message.contains("safety.max_input_age") && message.contains("too late"), "{message}");
         assert!(StopReason::MotionPanicked.to_string().contains("motion panicked"));
     }
 }

@@ -70,10 +70,10 @@ impl Default for ServoConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct LossesConfig {
     /// Control cycles that no packet reported. Default 0.
-    pub most_lost_packets: u64,
+    pub max_lost_packets: u64,
     /// Control cycles without a new command, by the count of the program on the robot. Default 0:
     /// the arm slows down in each.
-    pub most_missed_commands: u64,
+    pub max_missed_commands: u64,
 }
 
 /// How the arm follows (`[servoj]`): what `takt_servo.script` is reported with the first command.
@@ -176,8 +176,8 @@ impl ServoConfig {
         let policy = self.task.policy.validate();
         policy.map_err(|error| SettingError::conflict("task.policy", error.to_string()))?;
         within("seconds", self.seconds, 0.1, 40.0 * 86_400.0)?;
-        within("losses.most_lost_packets", self.losses.most_lost_packets as f64, 0.0, 1e6)?;
-        within("losses.most_missed_commands", self.losses.most_missed_commands as f64, 0.0, 1e6)?;
+        within("losses.max_lost_packets", self.losses.max_lost_packets as f64, 0.0, 1e6)?;
+        within("losses.max_missed_commands", self.losses.max_missed_commands as f64, 0.0, 1e6)?;
         self.link.check().map_err(|error| error.within_section("link."))?;
         // Below, a cycle is no control cycle of any of these controllers: CB-series 125 Hz,
         // e-Series 500 Hz.

@@ -19,7 +19,7 @@ pub struct Loss {
     /// How many lost ones the configuration allows.
     #[serde(default)]
     pub allowed: u64,
-    /// The key that allows them, for the way out: `losses.most_lost_frames`.
+    /// The key that allows them, for the way out: `losses.max_lost_frames`.
     #[serde(default)]
     pub key: String,
 }
@@ -72,12 +72,12 @@ mod tests {
     #[test]
     fn what_is_lost_is_said_and_only_more_than_allowed_fails() {
         let loss = |lost, allowed| {
-            Loss::new("lost_frames", "frames", [lost, 5003], ("losses.most_lost_frames", allowed))
+            Loss::new("lost_frames", "frames", [lost, 5003], ("losses.max_lost_frames", allowed))
         };
         assert_eq!((loss(0, 0).sentence(), loss(0, 0).is_exceeded()), (None, false));
         let five = loss(5, 0);
         assert!(five.is_exceeded());
-        assert_eq!(five.sentence().unwrap(), "5 of 5003 frames were lost; losses.most_lost_frames allows 0");
+        assert_eq!(five.sentence().unwrap(), "5 of 5003 frames were lost; losses.max_lost_frames allows 0");
         // What is allowed is still said.
         assert!(!loss(5, 5).is_exceeded() && loss(5, 5).sentence().is_some());
         assert!(loss(6, 5).is_exceeded());
@@ -87,6 +87,6 @@ mod tests {
         let sums: Vec<_> = sum.iter().map(|l| (l.name.as_str(), l.lost, l.of, l.allowed)).collect();
         assert_eq!(sums, [("lost_frames", u64::MAX, 10_006, 4), ("other", 3, 5003, 0)]);
         let unknown = Loss { of: 0, ..five };
-        assert_eq!(unknown.sentence().unwrap(), "5 frames were lost; losses.most_lost_frames allows 0");
+        assert_eq!(unknown.sentence().unwrap(), "5 frames were lost; losses.max_lost_frames allows 0");
     }
 }

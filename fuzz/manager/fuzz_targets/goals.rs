@@ -12,7 +12,7 @@ fuzz_target!(|text: &str| {
     order.sort_unstable();
     assert_eq!(order, (0..goals.chains.len()).collect::<Vec<_>>(), "every chain has one place");
     assert!(goals.options.validate().is_ok());
-    let platform = Platform::new(vec![1], 0, goals.options.most_bandwidth);
+    let platform = Platform::new(vec![1], 0, goals.options.max_bandwidth);
     let plan = Manager::new(goals.clone(), platform).plan(&Model::default());
     assert_eq!(plan.chains.len(), goals.chains.len());
     assert!(plan.reservations.is_empty());

@@ -75,7 +75,7 @@ pub(super) fn apply(
         }
         factor => {
             let key = kind.key_of(factor, config);
-            set(config, &key, value)?;
+            set(config, &takt_files::present_path(&key), value)?;
         }
     }
     Ok(())
@@ -167,6 +167,9 @@ mod tests {
         assert_eq!(applied("rate", 9).unwrap().0["rate_hz"].as_integer(), Some(9));
         assert_eq!(applied("a.b", 2).unwrap().0["a"]["b"].as_integer(), Some(2));
         assert_eq!(applied("c.d.e", 2).unwrap().0["c"]["d"]["e"].as_integer(), Some(2));
+        // By the name that it had in the version before.
+        let config = applied("motion.safety.most_late", 2).unwrap().0;
+        assert_eq!(config["motion"]["safety"]["max_late"].as_integer(), Some(2));
     }
 
     #[test]

@@ -141,8 +141,8 @@ impl Plan {
         };
         // Errors of the base itself name their lines; those of combinations name the combination.
         let kind = registry.parse(&text, &name, &folder)?.kind();
-        let mut base: toml::Table =
-            toml::from_str(&text).map_err(|e| config_error("", e.to_string().trim_end().to_owned()))?;
+        let mut base: toml::Table = takt_files::parse_configuration(&text)
+                .map_err(|e| config_error("", e.to_string().trim_end().to_owned()))?;
         let scaled = Self::scale((registry, kind), file, &mut base, &folder, decide)?;
         let mut combinations: Vec<Combination> = Vec::new();
         for levels in product(file) {

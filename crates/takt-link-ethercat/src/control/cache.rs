@@ -102,7 +102,7 @@ pub fn cache(config: &ControlConfig, image_bytes: usize) -> Result<(Publisher, V
     });
     let readers =
         ends.into_iter().map(|reader| CacheReader { shared: Arc::clone(&shared), reader }).collect();
-    let most_wait = Duration::from_micros(config.most_lock_wait_us.into());
+    let most_wait = Duration::from_micros(config.max_lock_wait_us.into());
     Ok((Publisher { shared, writer, most_wait }, readers))
 }
 

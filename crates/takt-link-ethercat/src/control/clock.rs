@@ -24,12 +24,12 @@ pub struct ClockConfig {
     pub cycle_ns: Option<u32>,
     /// Most that a release is moved by, nanoseconds a cycle. 10000: 1 % of 1 ms, which drives'
     /// interpolation does not feel, and a hundred times what quartzes drift.
-    pub most_shift_ns: u32,
+    pub max_shift_ns: u32,
 }
 
 impl Default for ClockConfig {
     fn default() -> Self {
-        Self { follow: true, cycle_ns: None, most_shift_ns: 10_000 }
+        Self { follow: true, cycle_ns: None, max_shift_ns: 10_000 }
     }
 }
 
@@ -47,9 +47,9 @@ impl ClockConfig {
         let cycle_ns = self.period_ns();
         within("clock.cycle_ns", cycle_ns as f64, 50_000.0, 1e9)?;
         let most = cycle_ns / 10;
-        if !(1..=most).contains(&self.most_shift_ns) {
+        if !(1..=most).contains(&self.max_shift_ns) {
             let accepted = format!("accepted are 1 to {most}, a tenth of the cycle");
-            return Err(SettingError::value("clock.most_shift_ns", self.most_shift_ns, accepted));
+            return Err(SettingError::value("clock.max_shift_ns", self.max_shift_ns, accepted));
         }
         Ok(())
     }
@@ -120,7 +120,7 @@ const JUMP_AFTER: usize = 64;
 #[derive(Debug, Clone)]
 pub(super) struct ClockLock {
     period_ns: i64,
-    most_shift_ns: i64,
+    max_shift_ns: i64,
     /// The reference clock at the last answer, and our clock at its sending.
     reference_ns: u64,
     local_ns: u64,
@@ -146,7 +146,7 @@ impl ClockLock {
     pub fn new(config: &ClockConfig) -> Self {
         Self {
             period_ns: i64::from(config.period_ns()),
-            most_shift_ns: config.most_shift_ns.into(),
+            max_shift_ns: config.max_shift_ns.into(),
             reference_ns: 0,
             local_ns: 0,
             base_ns: 0,
@@ -252,7 +252,7 @@ impl ClockLock {
             return 0;
         }
         let phase = i64::from(self.off_grid(self.at(next_ns)));
-        let shift = (-phase).clamp(-self.most_shift_ns, self.most_shift_ns);
+        let shift = (-phase).clamp(-self.max_shift_ns, self.max_shift_ns);
         let left = phase + shift;
         self.phase.release_ns = left as i32;
         self.silent = self.silent.saturating_add(1);

@@ -197,7 +197,7 @@ pub struct ControlConfig {
     /// the next release. Off when absent.
     pub delayed_locking_us: Option<u32>,
     /// Longest wait for a reader before the cycle goes on without publishing, microseconds. 200.
-    pub most_lock_wait_us: u32,
+    pub max_lock_wait_us: u32,
     /// Readers of a wait-free cache. 8.
     pub readers: usize,
 }
@@ -218,7 +218,7 @@ impl Default for ControlConfig {
             clock: ClockConfig::default(),
             cache: CacheKind::PiMutex,
             delayed_locking_us: None,
-            most_lock_wait_us: 200,
+            max_lock_wait_us: 200,
             readers: 8,
         }
     }
@@ -252,7 +252,7 @@ impl ControlConfig {
                 ("bring_up_ms", self.bring_up_ms.into(), 10.0, 600_000.0),
                 ("attempts", self.attempts.into(), 1.0, 100.0),
                 ("clock_frames", self.clock_frames.into(), 0.0, 100_000.0),
-                ("most_lock_wait_us", self.most_lock_wait_us.into(), 1.0, 1e6),
+                ("max_lock_wait_us", self.max_lock_wait_us.into(), 1.0, 1e6),
                 ("delayed_locking_us", self.delayed_locking_us.unwrap_or(1).into(), 1.0, 1e6),
                 ("readers", readers, 1.0, takt_rt::exchange::MAX_READERS as f64),
             ],

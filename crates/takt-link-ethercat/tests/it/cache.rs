@@ -20,7 +20,7 @@ fn snapshot(cycle: u64) -> Snapshot {
 
 fn made(kind: CacheKind, change: impl FnOnce(&mut ControlConfig)) -> (Publisher, Vec<CacheReader>) {
     let mut config =
-        ControlConfig { cache: kind, most_lock_wait_us: 1_000_000, readers: 3, ..ControlConfig::default() };
+        ControlConfig { cache: kind, max_lock_wait_us: 1_000_000, readers: 3, ..ControlConfig::default() };
     change(&mut config);
     cache(&config, 64).unwrap()
 }
@@ -71,7 +71,7 @@ fn readers_never_see_half_a_cycle() {
 #[test]
 fn the_controller_waits_for_one_reader_and_lends_it_its_priority() {
     let (mut publisher, mut readers) =
-        made(CacheKind::PiMutex, |config| config.most_lock_wait_us = 1_000_000);
+        made(CacheKind::PiMutex, |config| config.max_lock_wait_us = 1_000_000);
     let (mut b, mut c) = (readers.pop().unwrap(), readers.pop().unwrap());
     // SAFETY: gettid has no preconditions.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
@@ -114,7 +114,7 @@ fn the_controller_waits_for_one_reader_and_lends_it_its_priority() {
 
 #[test]
 fn a_reader_that_stays_does_not_hold_the_controller_for_ever() {
-    let (mut publisher, mut readers) = made(CacheKind::PiMutex, |config| config.most_lock_wait_us = 2000);
+    let (mut publisher, mut readers) = made(CacheKind::PiMutex, |config| config.max_lock_wait_us = 2000);
     let mut reader = readers.pop().unwrap();
     let published =
         reader.read(|_| std::thread::spawn(move || publisher.publish(&snapshot(1))).join().unwrap());

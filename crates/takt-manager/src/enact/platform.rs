@@ -26,15 +26,15 @@ pub fn platform(options: &goals::Options) -> Result<Platform, Error> {
     if let Some(&core) = cores.iter().chain([&system_core]).find(|core| !online.contains(**core)) {
         return Err(Error::Core { core, online: Box::new(online) });
     }
-    let capacity = deadline_capacity().unwrap_or(options.most_bandwidth);
-    let most_bandwidth = options.most_bandwidth.min(capacity);
-    let most_system_bandwidth =
-        options.most_system_bandwidth.map_or(most_bandwidth, |most| most.min(capacity));
+    let capacity = deadline_capacity().unwrap_or(options.max_bandwidth);
+    let max_bandwidth = options.max_bandwidth.min(capacity);
+    let max_system_bandwidth =
+        options.max_system_bandwidth.map_or(max_bandwidth, |most| most.min(capacity));
     Ok(Platform {
-        most_bandwidth,
-        most_system_bandwidth,
+        max_bandwidth,
+        max_system_bandwidth,
         enforcement_ns: takt_host::reserve::enforce::known(&Linux::new()).granularity_ns,
-        ..Platform::new(cores, system_core, most_bandwidth)
+        ..Platform::new(cores, system_core, max_bandwidth)
     })
 }
 

@@ -13,7 +13,7 @@ impl<K: Kernel> Enactor<K> {
     pub(super) fn reservations(&mut self, wanted: &BTreeMap<u32, (Identity, &Wanted)>, report: &mut Enacted) {
         let now: BTreeMap<u32, Held> = self.kept.iter().map(|(&tid, kept)| (tid, kept.held)).collect();
         let then: BTreeMap<u32, Held> = wanted.iter().map(|(&tid, (_, one))| (tid, one.held)).collect();
-        let capacity = (self.platform.most_bandwidth.clamp(0.0, 1.0) * f64::from(1 << 20)) as u64;
+        let capacity = (self.platform.max_bandwidth.clamp(0.0, 1.0) * f64::from(1 << 20)) as u64;
         for step in order::steps(&now, &then, capacity) {
             let outcome = match step {
                 Step::Release { tid } => self.release(tid, true),

@@ -37,11 +37,11 @@ pub struct Options {
     pub cores: Option<Vec<usize>>,
     /// Greatest share of a core for reservations. 0.95, the kernel's own limit; more is not
     /// admitted.
-    pub most_bandwidth: f64,
+    pub max_bandwidth: f64,
     /// The same for the system core, where that takes reservations. None: as for the others, since
     /// a plan that degrades nothing is worth more than middleware that never waits; less leaves the
     /// middleware and Takt themselves a share that nothing takes.
-    pub most_system_bandwidth: Option<f64>,
+    pub max_system_bandwidth: Option<f64>,
     /// Budgets for execution times that are exceeded with at most this probability. None: for the
     /// worst seen, which needs no assumption on how execution times vary.
     pub exceedance: Option<f64>,
@@ -95,8 +95,8 @@ impl Default for Options {
             horizon_s: 10.0,
             system_core: 0,
             cores: None,
-            most_bandwidth: 0.95,
-            most_system_bandwidth: None,
+            max_bandwidth: 0.95,
+            max_system_bandwidth: None,
             exceedance: None,
             soft_reservations: false,
             reclaim_unused: true,
@@ -127,14 +127,14 @@ impl Options {
                 ("reservation_period_ms", self.reservation_period_ms, 0.1, 4000.0),
                 ("step_percent", self.step_percent, 0.1, 100.0),
                 ("horizon_s", self.horizon_s, 0.1, 3600.0),
-                ("most_bandwidth", self.most_bandwidth, 0.01, 1.0),
+                ("max_bandwidth", self.max_bandwidth, 0.01, 1.0),
                 ("cost_margin_percent", self.cost_margin_percent, 0.0, 1000.0),
                 ("arrival_margin_percent", self.arrival_margin_percent, 0.0, 90.0),
                 ("transport_ms", self.transport_ms, 0.0, 10_000.0),
             ],
         )?;
-        if let Some(most) = self.most_system_bandwidth {
-            within("options.most_system_bandwidth", most, 0.01, self.most_bandwidth)?;
+        if let Some(most) = self.max_system_bandwidth {
+            within("options.max_system_bandwidth", most, 0.01, self.max_bandwidth)?;
         }
         if let Some(exceedance) = self.exceedance
             && !(exceedance > 0.0 && exceedance < 1.0)

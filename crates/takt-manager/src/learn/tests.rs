@@ -124,7 +124,7 @@ fn two_chains_of_the_same_nodes_have_two_names() {
 /// Names that would break out of a comment or a string of TOML.
 #[test]
 fn names_of_programs_cannot_change_the_file() {
-    let hostile = "/n\"\n[options]\nmost_bandwidth = 1.0 #\u{7}\u{2028}'''\\";
+    let hostile = "/n\"\n[options]\nmax_bandwidth = 1.0 #\u{7}\u{2028}'''\\";
     let model = model(&[hostile, "/sink"], &[("/t\n# x", &[0], &[1])]);
     let platform = Platform::new(vec![0, 1], 0, 0.9);
     let mut chains: Vec<LearntChain> = select(&model, 4)

@@ -704,7 +704,7 @@ impl Chain {
                     .collect();
                 against(format!(
                     "messages were delivered after {}: threads of the middleware, which have no reservations, waited for a CPU, and nothing bounds how \
-                     long they do. Leave them more of the CPUs (most_bandwidth, most_system_bandwidth), or take work off them",
+                     long they do. Leave them more of the CPUs (max_bandwidth, max_system_bandwidth), or take work off them",
                     listed.join(", ")
                 ))
             }

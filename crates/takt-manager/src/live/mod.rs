@@ -668,7 +668,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             lost: counters.lost_events,
             processes: alive.collect::<BTreeSet<_>>().len(),
             callbacks: self.model.callbacks.len(),
-            most_bandwidth: goals.options.most_bandwidth,
+            most_bandwidth: goals.options.max_bandwidth,
             slack: self.plan.as_ref().and_then(|plan| plan.slack),
             recent: self.options.log.recent(),
             gaps: self.extractor.gaps().clone(),

@@ -121,7 +121,7 @@ fn plans_keep_what_they_promise() {
 /// On a machine without a core to spare, what the middleware is to have is not reserved.
 #[test]
 fn the_system_core_keeps_its_share() {
-    let platform = Platform { most_system_bandwidth: 0.5, ..Platform::new(vec![0, 1], 0, 0.95) };
+    let platform = Platform { max_system_bandwidth: 0.5, ..Platform::new(vec![0, 1], 0, 0.95) };
     for phase in 0..3 {
         let plan = Manager::new(goals(), platform.clone()).plan(&system(phase).exact_model());
         assert!(plan.bandwidth_on(0) <= 0.5 + 1e-9 && plan.bandwidth_on(1) <= 0.95 + 1e-9, "phase {phase}");

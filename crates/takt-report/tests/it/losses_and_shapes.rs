@@ -176,7 +176,7 @@ fn losses_are_named_and_more_than_allowed_fails() {
             "lost_frames",
             "frames of process data",
             [lost, 5003],
-            ("losses.most_lost_frames", allowed),
+            ("losses.max_lost_frames", allowed),
         )]
     };
     let verdict = |lost, allowed| {
@@ -200,7 +200,7 @@ fn losses_are_named_and_more_than_allowed_fails() {
     let ((found, text), cells) = verdict(5, 0);
     assert!(text.contains("5 of 5003 frames of process data were lost"), "{text}");
     assert_eq!(found, Verdict::Fail);
-    assert_eq!(cells[1..6], ["frames of process data", "5", "5003", "0", "losses.most_lost_frames"]);
+    assert_eq!(cells[1..6], ["frames of process data", "5", "5003", "0", "losses.max_lost_frames"]);
     assert!(cells[6].contains("beyond what is allowed: R1"), "{cells:?}");
     let ((found, text), cells) = verdict(5, 5);
     assert_eq!(found, Verdict::Pass, "{text}");

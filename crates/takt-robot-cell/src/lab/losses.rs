@@ -19,12 +19,12 @@ pub(super) const NOT_DELIVERED: &str = "not-delivered";
 pub struct CellLosses {
     /// Frames that cameras should have delivered and did not, all cameras together. 0: nobody
     /// looked at what they would have shown.
-    pub most_missing_frames: u64,
+    pub max_missing_frames: u64,
     /// Commands that could not be handed to the robot link whole (RTDE). 0: each is a job of the
     /// SSM task that did not reach the robot.
-    pub most_unsent_commands: u64,
+    pub max_unsent_commands: u64,
     /// How often the robot link (RTDE) may be lost and come back. 0.
-    pub most_link_losses: u64,
+    pub max_link_losses: u64,
 }
 
 impl CellLosses {
@@ -34,16 +34,16 @@ impl CellLosses {
     /// The first limit outside its range.
     pub fn validate(&self) -> Result<(), SettingError> {
         let keys = [
-            ("most_missing_frames", self.most_missing_frames as f64, 0.0, Loss::MAX_ALLOWED),
-            ("most_unsent_commands", self.most_unsent_commands as f64, 0.0, Loss::MAX_ALLOWED),
-            ("most_link_losses", self.most_link_losses as f64, 0.0, Loss::MAX_ALLOWED),
+            ("max_missing_frames", self.max_missing_frames as f64, 0.0, Loss::MAX_ALLOWED),
+            ("max_unsent_commands", self.max_unsent_commands as f64, 0.0, Loss::MAX_ALLOWED),
+            ("max_link_losses", self.max_link_losses as f64, 0.0, Loss::MAX_ALLOWED),
         ];
         all_within("losses.", &keys)
     }
 
     /// Whether no more frames are missing than is allowed.
     pub(super) fn allow_missing(&self, summary: &CellSummary) -> bool {
-        missing(summary) <= self.most_missing_frames
+        missing(summary) <= self.max_missing_frames
     }
 
     /// What was lost, beside what is allowed; `link_losses`: how often the robot link was lost.
@@ -59,19 +59,19 @@ impl CellLosses {
                 "missing_frames",
                 "camera frames",
                 [missing, missing.saturating_add(delivered)],
-                ("losses.most_missing_frames", self.most_missing_frames),
+                ("losses.max_missing_frames", self.max_missing_frames),
             ),
             Loss::new(
                 "unsent_commands",
                 "commands to the robot",
                 [summary.ssm.not_sent, summary.ssm.jobs],
-                ("losses.most_unsent_commands", self.most_unsent_commands),
+                ("losses.max_unsent_commands", self.max_unsent_commands),
             ),
             Loss::new(
                 "link_losses",
                 "connections to the robot",
                 [link_losses, 0],
-                ("losses.most_link_losses", self.most_link_losses),
+                ("losses.max_link_losses", self.max_link_losses),
             ),
         ]
     }

@@ -423,7 +423,7 @@ impl Running for Working {
 
     fn tick(&mut self, _session: &mut Session, _open: bool) -> Result<(), LabError> {
         self.watch.punctual_turn(&self.cell);
-        let so_far = self.watch.so_far(&self.cell, &self.names, self.facts.losses.most_link_losses);
+        let so_far = self.watch.so_far(&self.cell, &self.names, self.facts.losses.max_link_losses);
         *self.troubles.lock().unwrap_or_else(PoisonError::into_inner) =
             self.troubles_before.iter().cloned().chain(so_far).collect();
         let ended = self.cell.ended_threads();
@@ -483,7 +483,7 @@ impl Running for Working {
         // Until here problems are those of the interference and of whoever is informed of jobs.
         self.facts.doubts = std::mem::take(&mut session.header.problems);
         let Self { watch, cell, facts, names, .. } = &mut *self;
-        facts.failures.extend(watch.troubles(cell, names, facts.losses.most_link_losses));
+        facts.failures.extend(watch.troubles(cell, names, facts.losses.max_link_losses));
         facts.link_losses = watch.lost;
         facts.longest_still_ms = watch.longest_still.as_secs_f64() * 1e3;
         let stops = cell.dashboard_stops();

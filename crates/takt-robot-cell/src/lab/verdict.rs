@@ -43,7 +43,7 @@ pub(super) fn found(summary: &CellSummary, tally: &Tally, facts: &RunFacts) -> F
             summary.breaches_not_stopped
         ));
     }
-    if summary.ssm.not_sent > facts.losses.most_unsent_commands {
+    if summary.ssm.not_sent > facts.losses.max_unsent_commands {
         failures
             .push(format!("{} commands could not be handed to the robot link whole", summary.ssm.not_sent));
     }

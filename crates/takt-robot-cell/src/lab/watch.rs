@@ -70,25 +70,25 @@ impl Watch {
     }
 
     /// What went wrong until now and stays wrong whatever comes, for a checkpoint.
-    pub(super) fn so_far(&self, cell: &Cell, names: &[String], most_link_losses: u64) -> Vec<String> {
+    pub(super) fn so_far(&self, cell: &Cell, names: &[String], max_link_losses: u64) -> Vec<String> {
         let delivers = |feed: &CameraFeed| feed.status() != FeedStatus::Starting;
         let feeds = cell.feeds().iter().zip(names).zip(&self.ended).filter(|((feed, _), _)| delivers(feed));
         let cameras = feeds.flat_map(|((feed, name), ended)| {
             camera(feed, name, *ended).into_iter().chain(without_partner(feed, name))
         });
-        self.link_lost(most_link_losses).into_iter().chain(cameras).collect()
+        self.link_lost(max_link_losses).into_iter().chain(cameras).collect()
     }
 
-    fn link_lost(&self, most_link_losses: u64) -> Option<String> {
+    fn link_lost(&self, max_link_losses: u64) -> Option<String> {
         let why = self.first_loss.as_deref().unwrap_or("unknown");
-        (self.lost > most_link_losses)
+        (self.lost > max_link_losses)
             .then(|| format!("the robot link was lost {} times; first: {why}", self.lost))
     }
 
     /// What went wrong, a sentence each. The robot link may be lost so often.
-    pub(super) fn troubles(&mut self, cell: &Cell, names: &[String], most_link_losses: u64) -> Vec<String> {
+    pub(super) fn troubles(&mut self, cell: &Cell, names: &[String], max_link_losses: u64) -> Vec<String> {
         self.turn(cell);
-        let mut reported: Vec<String> = self.link_lost(most_link_losses).into_iter().collect();
+        let mut reported: Vec<String> = self.link_lost(max_link_losses).into_iter().collect();
         for ((feed, name), ended) in cell.feeds().iter().zip(names).zip(&self.ended) {
             reported.extend(camera(feed, name, *ended));
             reported.extend(without_partner(feed, name));

@@ -39,7 +39,7 @@ pub struct SsmConfig {
     pub full_speed_m_s: f64,
     /// `speed-dependent`: fractions below this are a stop, because an arm that creeps neither works
     /// nor looks dangerous. 0.1.
-    pub least_speed: f64,
+    pub min_speed: f64,
     /// `speed-dependent`: distance added to S_p when the robot is slowed, so that it has slowed
     /// down before S_p itself is breached, which is a stop. 0.4: 1.6 m/s during a quarter of a
     /// second.
@@ -96,7 +96,7 @@ impl Default for SsmConfig {
             stop_below_m: 1.4,
             reduced_speed: 0.3,
             full_speed_m_s: 1.0,
-            least_speed: 0.1,
+            min_speed: 0.1,
             slowdown_margin_m: 0.4,
             protective: ProtectiveDistance::default(),
             hysteresis_m: 0.15,
@@ -179,7 +179,7 @@ impl SsmConfig {
                 return refused(key, value, "accepted are 0 and numbers above it");
             }
         }
-        for (key, value) in [("reduced_speed", self.reduced_speed), ("least_speed", self.least_speed)] {
+        for (key, value) in [("reduced_speed", self.reduced_speed), ("min_speed", self.min_speed)] {
             if !(value > 0.0 && value <= 1.0) {
                 return refused(key, value, "accepted are numbers above 0 and up to 1");
             }

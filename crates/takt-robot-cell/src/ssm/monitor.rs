@@ -246,7 +246,7 @@ impl Monitor {
                 let speed_m_s =
                     c.protective.allowed_speed(separation_m - c.slowdown_margin_m, self.reaction_s(inputs));
                 let fraction = (speed_m_s / c.full_speed_m_s).min(1.0);
-                if fraction >= c.least_speed { fraction } else { 0.0 }
+                if fraction >= c.min_speed { fraction } else { 0.0 }
             }
         }
     }

@@ -389,7 +389,7 @@ fn conclude(
         "lost_edges",
         "edges",
         [state.lost_edges, state.next_index],
-        ("losses.most_lost_edges", file.losses.most_lost_edges),
+        ("losses.max_lost_edges", file.losses.max_lost_edges),
     );
     if let Some(latency) = session.header.measures.first_mut() {
         // What is allowed to be lost is named, and no miss.

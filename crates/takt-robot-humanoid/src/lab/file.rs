@@ -91,9 +91,9 @@ pub struct Losses {
     /// Frames of process data that never came back. 0: a wire that loses frames is broken or
     /// overloaded, and each is a cycle in which the controller knew nothing new. A frame that comes
     /// late is not lost.
-    pub most_lost_frames: u64,
+    pub max_lost_frames: u64,
     /// Cycles whose working counter was wrong: a device did not take part. 0, likewise.
-    pub most_working_counter_errors: u64,
+    pub max_working_counter_errors: u64,
 }
 
 impl Losses {
@@ -105,13 +105,13 @@ impl Losses {
                 "lost_frames",
                 "frames of process data",
                 [collected.lost_frames, frames],
-                ("losses.most_lost_frames", self.most_lost_frames),
+                ("losses.max_lost_frames", self.max_lost_frames),
             ),
             Loss::new(
                 "working_counter_errors",
                 "exchanges with all devices",
                 [collected.counter_errors, collected.cycles],
-                ("losses.most_working_counter_errors", self.most_working_counter_errors),
+                ("losses.max_working_counter_errors", self.max_working_counter_errors),
             ),
         ]
     }
@@ -232,8 +232,8 @@ impl HumanoidFile {
     pub fn validate(&self) -> Result<(), SettingError> {
         within("seconds", self.seconds, 0.01, 40.0 * 86_400.0)?;
         for (key, allowed) in [
-            ("losses.most_lost_frames", self.losses.most_lost_frames),
-            ("losses.most_working_counter_errors", self.losses.most_working_counter_errors),
+            ("losses.max_lost_frames", self.losses.max_lost_frames),
+            ("losses.max_working_counter_errors", self.losses.max_working_counter_errors),
         ] {
             within(key, allowed as f64, 0.0, Loss::MAX_ALLOWED)?;
         }
@@ -281,7 +281,7 @@ mod tests {
     fn refusals_name_the_key() {
         let refused = |text: &str| takt_lab::parse::<HumanoidFile>(text).unwrap_err().to_string();
         assert!(refused("[motion]\nrate_hz = 0").contains("motion.rate_hz"));
-        assert!(refused("[motion.safety]\nmost_late = 0").contains("safety.most_late"));
+        assert!(refused("[motion.safety]\nmax_late = 0").contains("safety.max_late"));
         assert!(refused("shield = true").contains("cpus"));
         assert!(refused("[wire]\nkind = 'interface'\nname = ''").contains("wire.name"));
         assert!(refused("[wire]\nkind = 'xdp'\nname = ''").contains("wire.name"));

@@ -173,9 +173,9 @@ fn lost_and_late_frames_on_enabling_let_no_joint_jump() {
     for seed in 1..40 {
         let mut random = Random(seed * 104_729);
         let (segment, mut config) = robot(&mut random);
-        config.safety.most_missing = 16;
-        config.safety.most_incomplete = 1000;
-        config.safety.most_resets = 100;
+        config.safety.max_missing = 16;
+        config.safety.max_incomplete = 1000;
+        config.safety.max_resets = 100;
         // From no faults to four frames in ten, once devices are in OP: lost, a cycle or two late,
         // or not through all devices.
         let share = random.within(0.0, 0.4);
@@ -231,10 +231,10 @@ impl Motion for Broken {
 }
 
 /// The robot after 4 s of simulated time, 2 of them with frames whose way back takes what `way_ns`
-/// says of each from then on; `most_input_age`: as configured.
-fn walked(most_input_age: u32, mut way_ns: impl FnMut(u64) -> Option<u64> + Send + 'static) -> (Mode, Run) {
+/// says of each from then on; `max_input_age`: as configured.
+fn walked(max_input_age: u32, mut way_ns: impl FnMut(u64) -> Option<u64> + Send + 'static) -> (Mode, Run) {
     let (segment, mut config) = robot(&mut Random(16));
-    config.safety.most_input_age = most_input_age;
+    config.safety.max_input_age = max_input_age;
     let planted = Arc::new(AtomicBool::new(false));
     let (on, mut frame) = (Arc::clone(&planted), 0);
     let mut run = Run::over(&segment, &config, move |_| {
@@ -253,7 +253,7 @@ fn walked(most_input_age: u32, mut way_ns: impl FnMut(u64) -> Option<u64> + Send
 
 #[test]
 fn frames_that_are_late_stop_nothing_and_three_that_are_missing_do() {
-    let shipped = HumanoidConfig::default().safety.most_input_age;
+    let shipped = HumanoidConfig::default().safety.max_input_age;
     // Every frame 3.5 cycles late: ever later, until they are.
     let late = |frame: u64| Some((50_000 + 100_000 * frame).min(3_500_000));
     let (mode, run) = walked(shipped, late);
@@ -261,8 +261,8 @@ fn frames_that_are_late_stop_nothing_and_three_that_are_missing_do() {
     assert_eq!((mode, totals.lost_frames), (Mode::Walking, 0), "{totals:?}");
     assert!(totals.late_frames > 1900 && totals.stale_cycles > 1900, "{totals:?}");
     // What allows no such age stops.
-    for most_input_age in [0, 2] {
-        assert_eq!(walked(most_input_age, late).0, Mode::Stopped(StopReason::InputsOld), "{most_input_age}");
+    for max_input_age in [0, 2] {
+        assert_eq!(walked(max_input_age, late).0, Mode::Stopped(StopReason::InputsOld), "{max_input_age}");
     }
     // The shipped limit is one, too.
     let ever_later = |frame: u64| Some(50_000 + 100_000 * frame);
@@ -364,7 +364,7 @@ fn an_encoder_that_is_not_as_configured_moves_nothing() {
 fn a_joint_under_gravity_is_held_while_others_come_into_operation() {
     let mut random = Random(7);
     let (mut segment, mut config) = robot(&mut random);
-    config.safety.most_resets = 100;
+    config.safety.max_resets = 100;
     for device in &mut segment.devices {
         device.joint.gravity_nm = 5.0;
         device.joint.start_rad = 1.0;

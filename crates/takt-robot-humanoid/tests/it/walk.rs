@@ -22,9 +22,9 @@ struct Robot {
 /// tested.
 fn config(devices: usize) -> HumanoidConfig {
     let mut config = HumanoidConfig { devices, ramp_s: 0.2, ..HumanoidConfig::default() };
-    config.safety.most_late = 1000;
-    config.safety.most_late_in_row = 1000;
-    config.safety.most_away_ms = 60_000;
+    config.safety.max_late = 1000;
+    config.safety.max_late_in_row = 1000;
+    config.safety.max_away_ms = 60_000;
     config.safety.enable_ms = 20_000;
     config.link.bring_up_ms = 20_000;
     config.link.silence_ms = 2000;

@@ -256,13 +256,13 @@ fn fill_header(
             "lost_packets",
             "packets of the controller",
             [counted.lost_packets, cycles],
-            ("losses.most_lost_packets", losses.most_lost_packets),
+            ("losses.max_lost_packets", losses.max_lost_packets),
         ),
         Loss::new(
             "missed_commands",
             "control cycles without a command",
             [counted.missed, cycles],
-            ("losses.most_missed_commands", losses.most_missed_commands),
+            ("losses.max_missed_commands", losses.max_missed_commands),
         ),
     ];
     let rms = |squares: f64, count: u64| (count > 0).then(|| (squares / count as f64).sqrt());

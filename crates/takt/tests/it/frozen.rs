@@ -61,7 +61,7 @@ fn a_stop_by_a_signal_is_the_cause_of_the_releases_that_it_cost() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("humanoid.toml");
     let text = "robot = 'humanoid'\n[wire]\nkind = 'in_process'\n[motion]\ndevices = 6\nramp_s = 0.1\n[motion.safety]\n\
-                most_missing = 16\nmost_late = 1000\nmost_late_in_row = 1000\nmost_away_ms = 60000\n";
+                max_missing = 16\nmax_late = 1000\nmax_late_in_row = 1000\nmax_away_ms = 60000\n";
     fs::write(&file, text).unwrap();
     let runs = folder.path().join("runs");
     let mut command = run(["bench", "humanoid", "--seconds", "2", "--json", "--config"]);
@@ -188,16 +188,16 @@ fn the_humanoid_stops_when_nobody_controls_it() {
         ("kind = \"veth\"", "kind = \"in_process\""),
         ("rate_hz = 1000", "rate_hz = 500"),
         ("devices = 59", "devices = 12\nramp_s = 0.1"),
-        ("most_late_in_row = 5", "most_late_in_row = 1000"),
-        ("most_late = 20", "most_late = 1000"),
-        ("most_away_ms = 5", "enable_ms = 20000\nmost_away_ms = 400"),
+        ("max_late_in_row = 5", "max_late_in_row = 1000"),
+        ("max_late = 20", "max_late = 1000"),
+        ("max_away_ms = 5", "enable_ms = 20000\nmax_away_ms = 400"),
     ];
     let text = shipped("humanoid.toml", &changes);
     let (summary, still_s) = frozen(folder.path(), "humanoid.toml", &text, "1.6");
     reported(&summary, "lateness", 500.0, still_s);
     reported(&summary, "response", 500.0, still_s);
     let reasons = summary["reasons"].to_string();
-    assert!(reasons.contains("nobody controlled it for longer than safety.most_away_ms"), "{reasons}");
+    assert!(reasons.contains("nobody controlled it for longer than safety.max_away_ms"), "{reasons}");
     let late = summary["figures"]["late_cycles"].as_f64().unwrap();
     assert!(late >= 0.9 * still_s * 500.0, "{late} late cycles");
 }

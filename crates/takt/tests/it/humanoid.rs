@@ -154,8 +154,8 @@ fn hogged_run(runs: &std::path::Path, mode: &str) -> Option<serde_json::Value> {
     let config = runs.join("humanoid.toml");
     let text = format!(
         "robot = 'humanoid'\ncpus = '0'\n[segment]\ncpus = '1'\n[motion]\ndevices = 8\n[motion.link]\nmode = '{mode}'\ntimeout_us = 300\n\
-         [motion.safety]\nmost_missing = 16\nmost_incomplete = 1000\nmost_late = 1000\nmost_late_in_row = 1000\n\
-         most_away_ms = 60000\n"
+         [motion.safety]\nmax_missing = 16\nmax_incomplete = 1000\nmax_late = 1000\nmax_late_in_row = 1000\n\
+         max_away_ms = 60000\n"
     );
     std::fs::write(&config, text).unwrap();
     let output = run(["bench", "humanoid", "--seconds", "3", "--json", "--config"])

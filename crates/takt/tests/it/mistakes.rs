@@ -303,3 +303,31 @@ fn the_help_has_groups_and_all_exit_codes() {
         assert_eq!(lines, 1, "{command}: {help}");
     }
 }
+
+/// Limits had other names in the version before; files and campaigns that have them go on working.
+#[test]
+fn former_names_of_limits_are_read_with_one_hint() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    write("robot.toml", "robot = 'humanoid'\n[losses]\nmost_lost_frames = 3\n[motion.safety]\nmost_late = 7\n");
+    let campaign = "name = 'late'\nconfig = 'robot.toml'\n[set]\n'motion.safety.most_late_in_row' = 6\n[[factor]]\n\
+                    name = 'motion.safety.most_late'\nvalues = [7, 8]\n";
+    write("campaign.toml", campaign);
+    for (file, keys) in [
+        ("robot.toml", &["losses.most_lost_frames", "safety.most_late"][..]),
+        ("campaign.toml", &["losses.most_lost_frames", "safety.most_late", "safety.most_late_in_row"][..]),
+    ] {
+        let output = run(["check", file]).current_dir(folder.path()).output().unwrap();
+        let hints = String::from_utf8(output.stderr.clone()).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{hints}");
+        for key in keys {
+            let new = key.split_once('.').unwrap().1.replacen("most_", "max_", 1);
+            assert_eq!(hints.matches(&format!("`{key}` is called `{new}` now")).count(), 1, "{hints}");
+        }
+        assert_eq!(hints.lines().count(), keys.len(), "{hints}");
+    }
+    write("robot.toml", "robot = 'humanoid'\n[motion.safety]\nmost_late = 0\n");
+    has(&refused(folder.path(), &["check", "robot.toml"]), &["safety.max_late", "accepted"]);
+    write("robot.toml", "robot = 'cyclic'\n[safety]\nmost_late = 5\n");
+    has(&refused(folder.path(), &["check", "robot.toml"]), &["unknown field `safety`"]);
+}

@@ -18,7 +18,7 @@ fn root() -> PathBuf {
 fn patient(folder: &Path) -> PathBuf {
     let text = fs::read_to_string(root().join("robots/servo.toml")).unwrap();
     let keys =
-        ["stale_cycles", "skipped_cycles", "silent_cycles", "most_lost_packets", "most_missed_commands"];
+        ["stale_cycles", "skipped_cycles", "silent_cycles", "max_lost_packets", "max_missed_commands"];
     let line = |line: &str| match line.split_once(" = ") {
         Some((key, _)) if keys.contains(&key) => format!("{key} = 250\n"),
         _ => format!("{line}\n"),
@@ -87,7 +87,7 @@ fn what_cannot_be_streamed_is_refused_by_its_key() {
         ("program = \"takt-servo\"", "program = \"own\"", "simulator.program"),
         ("kind = \"sine\"", "kind = \"circle\"", "waypoints"),
         ("pacing = \"locked\"", "pacing = \"blocking\"", "locked"),
-        ("most_lost_packets", "most_packets_lost", "most_lost_packets"),
+        ("max_lost_packets", "max_packets_lost", "max_lost_packets"),
     ] {
         assert!(shipped.contains(from), "{from}");
         let file = folder.path().join("servo.toml");
