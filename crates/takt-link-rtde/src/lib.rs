@@ -23,6 +23,7 @@ mod final_stop;
 pub mod kinematics;
 mod outgoing;
 pub mod primary;
+mod recipe;
 pub mod servo;
 mod session;
 pub mod sim;

@@ -131,8 +131,8 @@ impl RobotState {
     }
 }
 
-/// What the safety job asks for, sent in every SSM cycle.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+/// What the safety job asks for, sent in every SSM cycle. By default a stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Command {
     /// Speed slider, 0 (stop) to 1.
     pub speed_fraction: f64,
@@ -148,18 +148,6 @@ pub struct Command {
 }
 
 impl RobotState {
-    /// Whether another packet has the same values, time stamp and all.
-    pub(crate) fn has_the_values_of(&self, other: &Self) -> bool {
-        let bits = |values: &[f64; 6]| values.map(f64::to_bits);
-        self.controller_s.to_bits() == other.controller_s.to_bits()
-            && bits(&self.joints_rad) == bits(&other.joints_rad)
-            && bits(&self.joint_speeds_rad_s) == bits(&other.joint_speeds_rad_s)
-            && bits(&self.tcp_pose) == bits(&other.tcp_pose)
-            && self.heartbeat_echo == other.heartbeat_echo
-            && self.script_echo == other.script_echo
-            && self.speed_fraction.to_bits() == other.speed_fraction.to_bits()
-    }
-
     /// Whether the program on the robot has answered `challenge` with its watchdog armed.
     pub const fn proves(&self, challenge: i32) -> bool {
         self.script_answer == reg::answer(challenge) && self.script_guard == reg::GUARD_ARMED

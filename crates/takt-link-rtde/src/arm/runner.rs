@@ -11,14 +11,15 @@ use takt_rt::thread;
 
 use crate::RtdeError;
 use crate::client::RtdeConfig;
+use crate::recipe::{self, Field, Output};
 use crate::session::{RtdeSession, Variable};
 use crate::wire::{DataType, Fields, PacketType, PacketWriter, Reply};
 
-const OUTPUTS: [Variable; 4] = [
-    ("runtime_state", DataType::Uint32),
-    ("output_int_register_24", DataType::Int32),
-    ("output_int_register_25", DataType::Int32),
-    ("input_int_register_25", DataType::Int32),
+const OUTPUTS: [Output<Status>; 4] = [
+    ("runtime_state", |s| Field::Playing(&mut s.runs)),
+    ("output_int_register_24", |s| Field::Int(&mut s.finished)),
+    ("output_int_register_25", |s| Field::Int(&mut s.taken)),
+    ("input_int_register_25", |s| Field::Int(&mut s.asked)),
 ];
 
 const INPUTS: [Variable; 10] = [
@@ -48,9 +49,6 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// for an old one.
 const PACKETS_UNTIL_REPORTED_AGAIN: u32 = 13;
 
-/// `runtime_state`: a program runs.
-const PLAYING: u32 = 2;
-
 /// How a step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepOutcome {
@@ -79,9 +77,10 @@ pub enum MissionEvent {
     },
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Status {
-    runtime: u32,
+    /// Whether the program runs.
+    runs: bool,
     finished: i32,
     taken: i32,
     asked: i32,
@@ -106,7 +105,7 @@ impl Arm {
         config.check()?;
         let mut session = RtdeSession::open(&config.host, config.port, config.connect_timeout())?;
         session.require_upper_registers()?;
-        let output_recipe = session.setup_outputs(FREQUENCY_HZ, &OUTPUTS)?;
+        let output_recipe = session.setup_outputs(FREQUENCY_HZ, &recipe::outputs(&OUTPUTS))?;
         let input_recipe = session.setup_inputs(&INPUTS)?;
         session.start()?;
         let doing = "setting the receive time-out";
@@ -156,7 +155,7 @@ impl Arm {
             if self.status.finished == self.number {
                 return Ok(StepOutcome::Finished);
             }
-            let ignored = self.status.runtime == PLAYING && self.status.taken != self.number;
+            let ignored = self.status.runs && self.status.taken != self.number;
             not_taken = if ignored { not_taken + 1 } else { 0 };
             if not_taken > PACKETS_UNTIL_REPORTED_AGAIN {
                 not_taken = 0;
@@ -216,13 +215,7 @@ impl Arm {
                 if fields.u8()? != self.output_recipe {
                     continue;
                 }
-                self.status = Status {
-                    runtime: fields.u32()?,
-                    finished: fields.i32()?,
-                    taken: fields.i32()?,
-                    asked: fields.i32()?,
-                };
-                fields.finish()?;
+                recipe::decode(&OUTPUTS, fields.rest(), &mut self.status)?;
                 new = true;
             } else {
                 Reply::parse(packet)?;
@@ -354,5 +347,28 @@ impl Drop for MissionThread {
             // A panic of the runner has been reported on stderr by itself.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::recipe::distinct;
+
+    use super::*;
+
+    #[test]
+    fn each_variable_is_in_its_own_field() {
+        let variables = recipe::outputs(&OUTPUTS);
+        let mut status = Status::default();
+        recipe::decode(&OUTPUTS, &distinct::packet(&variables, None), &mut status).unwrap();
+        let expected = Status {
+            runs: true,
+            finished: distinct::int(&variables, "output_int_register_24"),
+            taken: distinct::int(&variables, "output_int_register_25"),
+            asked: distinct::int(&variables, "input_int_register_25"),
+        };
+        assert_eq!(status, expected);
+        distinct::each_counts(&OUTPUTS);
+        distinct::lengths_count(&OUTPUTS);
     }
 }

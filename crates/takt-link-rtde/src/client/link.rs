@@ -13,6 +13,7 @@ use takt_rt::exchange::{self, Reader, Writer};
 
 use super::mailbox::{CommandSocket, Mailbox};
 use super::{ClockFollower, Commander, Content, RtdeConfig, StateHistory, recipe};
+use crate::recipe::{have_same_values, inputs, outputs};
 use crate::session::RtdeSession;
 use crate::wire::{ControllerVersion, PacketType, Reply, WireError};
 use crate::{RobotState, RtdeError, socket};
@@ -214,8 +215,8 @@ impl Receiver {
         let config = &self.config;
         let mut session = RtdeSession::open(&config.host, config.port, config.connect_timeout())?;
         session.require_upper_registers()?;
-        let output_recipe = session.setup_outputs(config.frequency_hz, &recipe::OUTPUTS)?;
-        let input_recipe = session.setup_inputs(&recipe::INPUTS)?;
+        let output_recipe = session.setup_outputs(config.frequency_hz, &outputs(&recipe::OUTPUTS))?;
+        let input_recipe = session.setup_inputs(&inputs(&recipe::INPUTS))?;
         let silence_ms = config.silence_timeout_ms;
         socket::set_send_buffer(&session.stream, SEND_BUFFER_BYTES)
             .map_err(RtdeError::io("setting the send buffer"))?;
@@ -325,7 +326,7 @@ impl Receiver {
         self.state.received_ns = monotonic_ns();
         self.state.connected = true;
         recipe::decode(values, &mut self.state)?;
-        let same = before.connected && before.has_the_values_of(&self.state);
+        let same = before.connected && have_same_values(&recipe::OUTPUTS, &before, &self.state);
         let followed = self.clock.follow(self.state.controller_s, self.state.received_ns, same);
         self.state.content = followed.content;
         self.state.measured_ns = followed.measured_ns;

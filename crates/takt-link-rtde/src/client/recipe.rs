@@ -1,95 +1,68 @@
-//! The two recipes of the safety job and how their values lie in the packets.
+//! The two recipes of the safety job.
 
-use crate::session::Variable;
-use crate::wire::{DataType, Fields, HEADER_BYTES, PacketType, PacketWriter, WireError};
-use crate::{Command, RobotMode, RobotState, SafetyMode};
+use crate::recipe::{self, Field, Input, Output, Value};
+use crate::wire::{HEADER_BYTES, WireError};
+use crate::{Command, RobotState};
 
-pub(super) const OUTPUTS: [Variable; 14] = [
-    ("timestamp", DataType::Double),
-    ("actual_q", DataType::Vector6d),
-    ("actual_qd", DataType::Vector6d),
-    ("actual_TCP_pose", DataType::Vector6d),
-    ("actual_TCP_speed", DataType::Vector6d),
-    ("robot_mode", DataType::Int32),
-    ("safety_mode", DataType::Int32),
-    ("runtime_state", DataType::Uint32),
-    ("target_speed_fraction", DataType::Double),
-    ("actual_digital_output_bits", DataType::Uint64),
-    ("input_int_register_24", DataType::Int32),
-    ("output_int_register_26", DataType::Int32),
-    ("output_int_register_27", DataType::Int32),
-    ("output_int_register_28", DataType::Int32),
+/// What the controller sends. A row that names another field than its variable's is found by
+/// `each_variable_is_in_its_own_field`.
+pub(super) const OUTPUTS: [Output<RobotState>; 14] = [
+    ("timestamp", |s| Field::Double(&mut s.controller_s)),
+    ("actual_q", |s| Field::Doubles(&mut s.joints_rad)),
+    ("actual_qd", |s| Field::Doubles(&mut s.joint_speeds_rad_s)),
+    ("actual_TCP_pose", |s| Field::Doubles(&mut s.tcp_pose)),
+    ("actual_TCP_speed", |s| Field::Doubles(&mut s.tcp_speed)),
+    ("robot_mode", |s| Field::RobotMode(&mut s.robot_mode)),
+    ("safety_mode", |s| Field::SafetyMode(&mut s.safety_mode)),
+    ("runtime_state", |s| Field::Playing(&mut s.program_running)),
+    ("target_speed_fraction", |s| Field::Double(&mut s.speed_fraction)),
+    ("actual_digital_output_bits", |s| Field::Bits(&mut s.digital_outputs)),
+    ("input_int_register_24", |s| Field::Int(&mut s.heartbeat_echo)),
+    ("output_int_register_26", |s| Field::Int(&mut s.script_echo)),
+    ("output_int_register_27", |s| Field::Int(&mut s.script_answer)),
+    ("output_int_register_28", |s| Field::Int(&mut s.script_guard)),
 ];
 
-pub(super) const INPUTS: [Variable; 6] = [
-    ("speed_slider_mask", DataType::Uint32),
-    ("speed_slider_fraction", DataType::Double),
-    ("standard_digital_output_mask", DataType::Uint8),
-    ("standard_digital_output", DataType::Uint8),
-    ("input_int_register_24", DataType::Int32),
-    ("input_int_register_27", DataType::Int32),
+/// What the controller takes.
+pub(super) const INPUTS: [Input<Command>; 6] = [
+    ("speed_slider_mask", |_| Value::Mask(1)),
+    ("speed_slider_fraction", |c| Value::Double(fraction(c))),
+    ("standard_digital_output_mask", |c| Value::Byte(c.digital_outputs_mask)),
+    ("standard_digital_output", |c| Value::Byte(c.digital_outputs)),
+    ("input_int_register_24", |c| Value::Int(c.heartbeat)),
+    ("input_int_register_27", |c| Value::Int(c.challenge)),
 ];
 
 /// Size of a command packet: header, recipe, and [`INPUTS`] in order.
 pub(super) const COMMAND_BYTES: usize = HEADER_BYTES + 1 + 4 + 8 + 1 + 1 + 4 + 4;
 
-/// `runtime_state`: a program runs.
-const PLAYING: u32 = 2;
-
-/// Decodes the values of [`OUTPUTS`]. What reports of time and connection is the caller's.
-pub(super) fn decode(values: &[u8], state: &mut RobotState) -> Result<(), WireError> {
-    let mut fields = Fields::new(values);
-    *state = RobotState {
-        sequence: state.sequence,
-        received_ns: state.received_ns,
-        measured_ns: state.measured_ns,
-        age_error_ns: state.age_error_ns,
-        content: state.content,
-        clock_faults: state.clock_faults,
-        clock_fault: state.clock_fault,
-        heartbeat_echo_ns: state.heartbeat_echo_ns,
-        script_echo_ns: state.script_echo_ns,
-        connected: state.connected,
-        controller_s: fields.f64()?,
-        joints_rad: fields.doubles()?,
-        joint_speeds_rad_s: fields.doubles()?,
-        tcp_pose: fields.doubles()?,
-        tcp_speed: fields.doubles()?,
-        robot_mode: RobotMode::from_rtde(fields.i32()?),
-        safety_mode: SafetyMode::from_rtde(fields.i32()?),
-        program_running: fields.u32()? == PLAYING,
-        speed_fraction: fields.f64()?,
-        digital_outputs: fields.u64()?,
-        heartbeat_echo: fields.i32()?,
-        script_echo: fields.i32()?,
-        script_answer: fields.i32()?,
-        script_guard: fields.i32()?,
-    };
-    fields.finish()
+/// A speed fraction that is no number means stop, others are cut to 0 to 1.
+fn fraction(command: &Command) -> f64 {
+    if command.speed_fraction.is_nan() { 0.0 } else { command.speed_fraction.clamp(0.0, 1.0) }
 }
 
-/// Lays a command out. A speed fraction that is no number means stop, others are cut to 0 to 1.
+/// Decodes the values of [`OUTPUTS`]. Fields about time and connection are the caller's.
+pub(super) fn decode(values: &[u8], state: &mut RobotState) -> Result<(), WireError> {
+    recipe::decode(&OUTPUTS, values, state)
+}
+
+/// Lays a command out.
 pub(super) fn encode(command: &Command, recipe: u8, buffer: &mut [u8; COMMAND_BYTES]) {
-    let fraction = if command.speed_fraction.is_nan() { 0.0 } else { command.speed_fraction.clamp(0.0, 1.0) };
-    let packed = PacketWriter::new(buffer, PacketType::Data)
-        .u8(recipe)
-        .u32(1)
-        .f64(fraction)
-        .u8(command.digital_outputs_mask)
-        .u8(command.digital_outputs)
-        .i32(command.heartbeat)
-        .i32(command.challenge)
-        .finish();
+    let packed = recipe::encode(&INPUTS, command, recipe, buffer);
     debug_assert_eq!(packed, Ok(COMMAND_BYTES));
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::recipe::distinct;
+    use crate::wire::Fields;
+    use crate::{RobotMode, SafetyMode};
+
     use super::*;
 
     #[test]
     fn command_packet_is_as_long_as_its_recipe() {
-        let payload: usize = INPUTS.iter().map(|(_, kind)| kind.size()).sum();
+        let payload: usize = recipe::inputs(&INPUTS).iter().map(|(_, kind)| kind.size()).sum();
         assert_eq!(COMMAND_BYTES, HEADER_BYTES + 1 + payload);
     }
 
@@ -117,11 +90,43 @@ mod tests {
     }
 
     #[test]
+    fn each_variable_is_in_its_own_field() {
+        let variables = recipe::outputs(&OUTPUTS);
+        let mut state = RobotState { sequence: 7, connected: true, ..RobotState::default() };
+        decode(&distinct::packet(&variables, None), &mut state).unwrap();
+        let expected = RobotState {
+            sequence: 7,
+            connected: true,
+            controller_s: distinct::double(&variables, "timestamp"),
+            joints_rad: distinct::doubles(&variables, "actual_q"),
+            joint_speeds_rad_s: distinct::doubles(&variables, "actual_qd"),
+            tcp_pose: distinct::doubles(&variables, "actual_TCP_pose"),
+            tcp_speed: distinct::doubles(&variables, "actual_TCP_speed"),
+            robot_mode: RobotMode::Idle,
+            safety_mode: SafetyMode::ProtectiveStop,
+            program_running: true,
+            speed_fraction: distinct::double(&variables, "target_speed_fraction"),
+            digital_outputs: distinct::int(&variables, "actual_digital_output_bits") as u64,
+            heartbeat_echo: distinct::int(&variables, "input_int_register_24"),
+            script_echo: distinct::int(&variables, "output_int_register_26"),
+            script_answer: distinct::int(&variables, "output_int_register_27"),
+            script_guard: distinct::int(&variables, "output_int_register_28"),
+            ..RobotState::default()
+        };
+        assert_eq!(state, expected);
+    }
+
+    #[test]
     fn state_of_the_wrong_length_is_an_error() {
-        let size: usize = OUTPUTS.iter().map(|(_, kind)| kind.size()).sum();
-        let mut state = RobotState::default();
-        assert_eq!(decode(&vec![0; size], &mut state), Ok(()));
-        assert!(decode(&vec![0; size - 1], &mut state).is_err());
-        assert_eq!(decode(&vec![0; size + 1], &mut state), Err(WireError::Trailing { left: 1 }));
+        distinct::lengths_count(&OUTPUTS);
+    }
+
+    #[test]
+    fn another_value_of_any_variable_is_another_measurement() {
+        distinct::each_counts(&OUTPUTS);
+        // What the caller knows beside the packet does not count.
+        let state = RobotState::running();
+        let later = RobotState { received_ns: 5, sequence: 9, ..state };
+        assert!(recipe::have_same_values(&OUTPUTS, &state, &later));
     }
 }

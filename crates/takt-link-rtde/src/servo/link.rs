@@ -12,6 +12,7 @@ use super::{ServoCommand, ServoState};
 use crate::client::{RtdeConfig, SendOutcome};
 use crate::final_stop::{self, FinalStop};
 use crate::outgoing::Outgoing;
+use crate::recipe::{inputs, outputs};
 use crate::session::RtdeSession;
 use crate::wire::{ControllerVersion, FrameBuffer, PacketType, WireError};
 use crate::{RtdeError, socket};
@@ -52,8 +53,8 @@ impl ServoLink {
         config.check()?;
         let mut session = RtdeSession::open(&config.host, config.port, config.connect_timeout())?;
         session.require_upper_registers()?;
-        let output_recipe = session.setup_outputs(config.frequency_hz, &recipe::OUTPUTS)?;
-        let input_recipe = session.setup_inputs(&recipe::INPUTS)?;
+        let output_recipe = session.setup_outputs(config.frequency_hz, &outputs(&recipe::OUTPUTS))?;
+        let input_recipe = session.setup_inputs(&inputs(&recipe::INPUTS))?;
         socket::set_send_buffer(&session.stream, SEND_BUFFER_BYTES)
             .map_err(RtdeError::io("setting the send buffer"))?;
         let silence_ms = u32::try_from(config.silence_timeout_ms).unwrap_or(u32::MAX);

@@ -49,7 +49,7 @@ pub struct ServoState {
 }
 
 /// One command of a stream.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ServoCommand {
     /// One more than in the command before; wraps around.
     pub count: i32,
