@@ -1,15 +1,14 @@
-//! What a camera's configuration may say, for all backends, before any camera is opened.
+//! What the configurations of cameras may say, whatever the backend.
 
 use takt_rt::config::{SettingError, all_within, within};
 
-use crate::config::LATENCY_OFFSETS_MS as OFFSETS;
-use crate::{CameraConfig, CameraError, Intrinsics};
+use crate::Intrinsics;
 
 /// Images smaller than this resolve nobody: a person of 0.5 m at 5 m is 6 pixels wide in 64.
-const MIN_SIZE: (f64, f64) = (64.0, 48.0);
+pub(crate) const MIN_SIZE: (f64, f64) = (64.0, 48.0);
 
 /// The greatest side that the decoders take.
-const GREATEST_SIDE: f64 = 8192.0;
+pub(crate) const GREATEST_SIDE: f64 = 8192.0;
 
 /// Focal length over image side: that of a field of view of 170 degrees (0.044) and of 2 degrees
 /// (28.6). Beyond, a number is wrong, and every distance that comes from it.
@@ -17,50 +16,15 @@ const FOCAL_RATIO: (f64, f64) = (0.044, 28.7);
 
 /// Frames a second of the fastest cameras that are known; below 1 no stale limit that is accepted
 /// can be met.
-const RATE_FPS: (f64, f64) = (1.0, 1000.0);
+pub(crate) const RATE_FPS: (f64, f64) = (1.0, 1000.0);
 
 /// A camera that says nothing for so long is lost; five seconds suffice for the slowest start of a
 /// stream.
-const TIMEOUT_MS: (f64, f64) = (1.0, 5000.0);
-
-impl CameraConfig {
-    /// Checks what the types cannot, without touching a device or a file.
-    ///
-    /// # Errors
-    /// Names the key, the value and what is accepted.
-    pub fn validate(&self) -> Result<(), CameraError> {
-        match self {
-            Self::Replay(replay) => {
-                crate::recording::check(replay)?;
-                Ok(replay.intrinsics.iter().try_for_each(intrinsics)?)
-            }
-            Self::Synthetic(synthetic) => {
-                synthetic.check()?;
-                within("scene.people", synthetic.scene.people.len() as f64, 0.0, 100.0)?;
-                Ok(intrinsics(&synthetic.intrinsics)?)
-            }
-            Self::Realsense(camera) => Ok(all_within(
-                "",
-                &[
-                    ("width", camera.width.into(), MIN_SIZE.0, GREATEST_SIDE),
-                    ("height", camera.height.into(), MIN_SIZE.1, GREATEST_SIDE),
-                    ("rate_fps", camera.rate_fps.into(), RATE_FPS.0, RATE_FPS.1),
-                    ("timeout_ms", camera.timeout_ms as f64, TIMEOUT_MS.0, TIMEOUT_MS.1),
-                    (
-                        "latency_offset_ms",
-                        camera.latency_offset_ms.unwrap_or(0.0),
-                        *OFFSETS.start(),
-                        *OFFSETS.end(),
-                    ),
-                ],
-            )?),
-        }
-    }
-}
+pub(crate) const TIMEOUT_MS: (f64, f64) = (1.0, 5000.0);
 
 /// Intrinsics of a configuration: images that resolve somebody, and what
 /// [`Intrinsics::check`] asks for.
-fn intrinsics(it: &Intrinsics) -> Result<(), SettingError> {
+pub(crate) fn intrinsics(it: &Intrinsics) -> Result<(), SettingError> {
     all_within(
         "intrinsics.",
         &[

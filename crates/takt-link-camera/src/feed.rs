@@ -10,12 +10,13 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{Reader, Writer, latest};
 use takt_rt::signal::Signal;
 
+use crate::backend::Surroundings;
 use crate::camera::Camera;
 use crate::config::CameraConfig;
 use crate::error::CameraError;
 use crate::gate::StartGate;
 use crate::handover::Handover;
-use crate::open::{Surroundings, open};
+use crate::open::open;
 use crate::{Frame, Intrinsics, Streams, Unpaired};
 
 /// How a feed starts and what it does when its camera vanishes.
@@ -188,7 +189,7 @@ impl CameraFeed {
         options: FeedOptions,
     ) -> Result<(Self, Vec<Reader<Frame>>), CameraError> {
         let config = config.clone();
-        let backend = config.backend();
+        let backend = config.name();
         Self::start_with(index, backend, move || open(&config, pose.clone()), readers, options)
     }
 
@@ -234,7 +235,7 @@ impl CameraFeed {
         let outer = FeedOptions { phase: Duration::ZERO, gate: None, ..options.clone() };
         let stopped = Arc::clone(&shared);
         let open = move || -> Result<Box<dyn Camera>, CameraError> {
-            if config.has_own_threads() {
+            if config.device().is_some() {
                 return open(&config, pose.clone());
             }
             let stopped = Arc::clone(&stopped);

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use takt_rt::exchange::Reader;
 
+use crate::backend::Surroundings;
 use crate::camera::Camera;
 use crate::config::CameraConfig;
 use crate::error::CameraError;
 use crate::feed::{CameraFeed, FeedOptions, FeedState, FeedStatus};
-use crate::open::Surroundings;
 use crate::{Frame, Intrinsics, Unpaired};
 
 /// How often a thread that waits in vain looks whether it shall end.

@@ -1,6 +1,7 @@
 //! Cameras: replay, synthetic scene, RealSense, and the MCAP recorder.
 //!
-//! Every backend implements [`Camera`] and is opened from a [`CameraConfig`] by [`open`]. A
+//! Every backend implements [`Camera`], and the struct of its keys [`CameraBackend`]; [`open`] opens
+//! the one that a [`CameraConfig`] names. A
 //! [`CameraFeed`] runs a camera in its driver thread and publishes [`Frame`]s to consumers without
 //! copying; a [`recording::Recorder`] writes any of them to an MCAP file that
 //! [`recording::ReplayCamera`] and Foxglove read.
@@ -13,6 +14,7 @@
 
 #![deny(missing_docs)]
 
+mod backend;
 mod bounds;
 mod camera;
 mod config;
@@ -24,19 +26,21 @@ mod handover;
 pub mod image;
 mod open;
 mod pacing;
-#[cfg(feature = "realsense")]
 pub mod realsense;
 pub mod recording;
 pub mod synthetic;
 mod unpaired;
 
+pub use backend::{CameraBackend, CameraDevice, CameraSample, Surroundings};
 pub use camera::{Camera, PoseSource};
-pub use config::{CameraConfig, RealsenseConfig, ReplayConfig};
+pub use config::CameraConfig;
 pub use error::CameraError;
 pub use feed::{Acquisition, CameraFeed, FeedOptions, FeedState, FeedStatus};
 pub use frame::{Frame, Intrinsics, StreamStamp, Streams};
 pub use gate::StartGate;
-pub use open::{Surroundings, is_built, open};
+pub use open::open;
 pub use pacing::Pacer;
+pub use realsense::RealsenseConfig;
+pub use recording::ReplayConfig;
 pub use synthetic::SyntheticConfig;
 pub use unpaired::Unpaired;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::config::PAIRING_MS;
+use crate::recording::PAIRING_MS;
 
 /// Images that are not replayed, because no image of the other kind was taken at about the same
 /// time. Half a frame is none: they count as dropped.

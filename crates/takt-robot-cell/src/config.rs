@@ -5,7 +5,7 @@
 mod bounds;
 
 use serde::{Deserialize, Serialize};
-use takt_link_camera::CameraConfig;
+use takt_link_camera::{CameraConfig, CameraDevice};
 use takt_link_rtde::arm::Mission;
 use takt_link_rtde::client::RtdeConfig;
 use takt_link_rtde::sim::SimConfig;
@@ -127,25 +127,24 @@ impl CellConfig {
         perception
     }
 
-    /// What is not seen must count wherever the robot stops for what is seen.
     /// Refuses two cameras that would be one device.
     fn check_serials(&self) -> Result<(), SettingError> {
-        let cameras = self.cameras.iter().filter_map(|camera| match &camera.source {
-            CameraConfig::Realsense(realsense) => Some((&camera.name, realsense.serial.as_deref())),
-            _ => None,
-        });
-        let cameras: Vec<_> = cameras.collect();
-        for (index, (name, serial)) in cameras.iter().enumerate() {
-            let Some(serial) = serial else {
-                if cameras.len() > 1 {
+        let devices = self.cameras.iter().filter_map(|camera| Some((&camera.name, camera.source.device()?)));
+        let devices: Vec<_> = devices.collect();
+        for (index, (name, device)) in devices.iter().enumerate() {
+            let is_same_kind = |(_, other): &&(&String, CameraDevice<'_>)| other.kind == device.kind;
+            let Some(serial) = device.serial else {
+                let count = devices.iter().filter(is_same_kind).count();
+                if count > 1 {
                     let given =
-                        format!("camera \"{name}\" has no serial, and there are {} RealSense", cameras.len());
-                    let why = "every one needs its own serial (`rs-enumerate-devices -s` prints them)";
+                        format!("camera \"{name}\" has no serial, and there are {count} {}", device.kind);
+                    let why = format!("every one needs its own serial ({})", device.advice);
                     return Err(SettingError::conflict(given, why));
                 }
                 continue;
             };
-            if let Some((other, _)) = cameras[..index].iter().find(|(_, other)| *other == Some(serial)) {
+            let mut before = devices[..index].iter().filter(is_same_kind);
+            if let Some((other, _)) = before.find(|(_, other)| other.serial == Some(serial)) {
                 let given = format!("serial = \"{serial}\" for the cameras \"{other}\" and \"{name}\"");
                 return Err(SettingError::conflict(given, "every camera needs its own serial"));
             }
@@ -153,6 +152,7 @@ impl CellConfig {
         Ok(())
     }
 
+    /// What is not seen must count wherever the robot stops for what is seen.
     fn check_unseen(&self) -> Result<(), SettingError> {
         if !self.perception.sensors.is_empty() {
             let accepted = "accepted is `sensor` under each of [[cameras]]";

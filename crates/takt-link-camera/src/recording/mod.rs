@@ -22,6 +22,7 @@
 
 mod bag;
 mod chunk;
+mod config;
 mod contents;
 mod fault;
 mod formats;
@@ -37,6 +38,8 @@ mod replay;
 mod source;
 mod topics;
 
+pub(crate) use config::PAIRING_MS;
+pub use config::ReplayConfig;
 pub use recorder::{Recorder, RecorderOptions};
-pub(crate) use replay::check;
+use replay::check;
 pub use replay::{FrameReader, ReplayCamera};

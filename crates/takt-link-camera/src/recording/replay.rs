@@ -6,9 +6,9 @@ use std::io::{Read, Seek};
 use takt_rt::clock;
 
 use super::bag;
+use super::config::{PAIRING_MS, ReplayConfig};
 use super::source::FrameSource;
 use crate::camera::Camera;
-use crate::config::{PAIRING_MS, ReplayConfig};
 use crate::error::CameraError;
 use crate::pacing::Pacer;
 use crate::unpaired::Unpaired;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use takt_files::quoted;
 
+use super::ReplayConfig;
 use super::contents;
 use super::fault::Fault;
 use super::formats::{self, Picture, Role, Scratch, Type};
@@ -15,7 +16,6 @@ use super::pairing::{Kind, Pairing, Verdict};
 use super::parts::Parts;
 use super::pixels::{self, PixelError};
 use super::topics::{Names, camera_info, is_rectified, present};
-use crate::config::ReplayConfig;
 use crate::error::CameraError;
 use crate::image::ImageError;
 use crate::unpaired::Unpaired;

@@ -1,7 +1,7 @@
 //! Which topics of a recording are a camera's.
 
+use super::ReplayConfig;
 use super::contents::Channel;
-use crate::config::ReplayConfig;
 
 /// Colour topics of Takt and Foxglove, then those of ROS 2's camera drivers; rectified images come
 /// first.

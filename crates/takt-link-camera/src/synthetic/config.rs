@@ -2,11 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::SyntheticCamera;
 use super::block::Block;
 use super::flaws::Flaws;
 use super::solid::Solid;
 use super::texture::LOOKS;
 use crate::Intrinsics;
+use crate::backend::{CameraBackend, CameraSample, Surroundings};
+use crate::camera::Camera;
 use crate::error::CameraError;
 
 /// A camera that renders a scene.
@@ -202,6 +205,49 @@ impl SyntheticConfig {
         within("depth_noise_m", self.depth_noise_m, 0.0, 1.0, "expected 0 to 1")?;
         self.flaws.check()?;
         self.scene.check()
+    }
+}
+
+impl CameraBackend for SyntheticConfig {
+    fn name(&self) -> &'static str {
+        "synthetic"
+    }
+
+    fn open(&self, surroundings: Option<Surroundings>) -> Result<Box<dyn Camera>, CameraError> {
+        let Surroundings { pose, solids } = surroundings.ok_or(CameraError::Missing(
+            "the synthetic camera needs a pose source: it renders what is seen from there",
+        ))?;
+        let camera = SyntheticCamera::new(self, pose)?;
+        Ok(match solids {
+            Some(solids) => Box::new(camera.with_solids(solids)),
+            None => Box::new(camera),
+        })
+    }
+
+    fn validate(&self) -> Result<(), CameraError> {
+        self.check()?;
+        takt_rt::config::within("scene.people", self.scene.people.len() as f64, 0.0, 100.0)?;
+        Ok(crate::bounds::intrinsics(&self.intrinsics)?)
+    }
+
+    fn rate_fps(&self) -> Option<f64> {
+        Some(self.rate_fps)
+    }
+
+    fn set_rate_fps(&mut self, rate: f64) {
+        self.rate_fps = rate;
+    }
+
+    fn sample(&self, _: usize) -> Result<CameraSample, CameraError> {
+        Ok(CameraSample::made_up(self.intrinsics))
+    }
+
+    fn inspect(&self) -> Result<String, CameraError> {
+        Ok("rendered scene".to_owned())
+    }
+
+    fn needs_surroundings(&self) -> bool {
+        true
     }
 }
 

@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 
 use nalgebra::Isometry3;
 use takt_link_camera::synthetic::SolidSource;
-use takt_link_camera::{
-    Acquisition, CameraConfig, CameraFeed, FeedOptions, Frame, PoseSource, StartGate, Surroundings,
-};
+use takt_link_camera::{Acquisition, CameraFeed, FeedOptions, Frame, PoseSource, StartGate, Surroundings};
 use takt_link_rtde::client::{RtdeConfig, StateHistory};
 use takt_link_rtde::kinematics::Body;
 use takt_link_rtde::sim::{SimConfig, Simulator};
@@ -134,7 +132,7 @@ fn surroundings(
     camera: &CellCamera,
     histories: &mut impl Iterator<Item = Reader<StateHistory>>,
 ) -> Result<Option<Surroundings>, CellError> {
-    if !matches!(camera.source, CameraConfig::Synthetic(_)) {
+    if !camera.source.needs_surroundings() {
         return Ok(None);
     }
     let mut history = || histories.next().ok_or(CellError::NoReader("robot history"));

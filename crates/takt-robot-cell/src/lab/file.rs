@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use takt_lab::{ConfigError, Envelope, LabError};
-use takt_link_camera::CameraConfig;
 use takt_perception::{ModelSource, PerceptionConfig};
 
 use super::builtin;
@@ -159,10 +158,10 @@ impl CellFile {
             if let Some(background) = &mut camera.sensor.background {
                 *background = folder.join(&*background);
             }
-            if let CameraConfig::Replay(replay) = &mut camera.source {
-                replay.path = match replay.path.to_str().and_then(|p| p.strip_prefix(builtin::PREFIX)) {
+            if let Some(path) = camera.source.path_mut() {
+                *path = match path.to_str().and_then(|path| path.strip_prefix(builtin::PREFIX)) {
                     Some(shipped) => builtin::unpack(shipped)?,
-                    None => folder.join(&replay.path),
+                    None => folder.join(&*path),
                 };
             }
         }
@@ -209,7 +208,7 @@ impl CellFile {
     /// [`LabError::Config`] names the camera and what to do.
     pub fn check_camera_mode(&self) -> Result<(), LabError> {
         let Some(mode) = self.camera_mode else { return Ok(()) };
-        let is_physical = |camera: &&CellCamera| matches!(camera.source, CameraConfig::Realsense(_));
+        let is_physical = |camera: &&CellCamera| camera.source.device().is_some();
         let other = self.cameras.iter().find(|camera| is_physical(camera) != (mode == CameraMode::Physical));
         let Some(camera) = other else { return Ok(()) };
         let (is, fix) = match mode {

@@ -1,7 +1,5 @@
 //! `takt check` of a cell: its recordings and networks are opened, as a start does.
 
-use takt_link_camera::recording::FrameReader;
-use takt_link_camera::{CameraConfig, CameraError, Frame, is_built};
 use takt_perception::prove_networks;
 
 use super::file::CellFile;
@@ -16,28 +14,8 @@ pub(super) fn inspect(file: &CellFile) -> Result<Vec<String>, CellError> {
     for camera in &file.cameras {
         let name = &camera.name;
         let failed = |source| CellError::Camera { name: name.clone(), source: Box::new(source) };
-        match &camera.source {
-            CameraConfig::Replay(replay) => {
-                let mut reader = FrameReader::open(replay).map_err(failed)?;
-                let size = reader.intrinsics();
-                let mut frame = Frame::new(size.width, size.height);
-                if !reader.read(&mut frame).map_err(failed)? {
-                    return Err(failed(CameraError::Missing(
-                        "the recording has no frame behind start_offset_s: choose a smaller one",
-                    )));
-                }
-                found.push(format!("camera \"{name}\": recording, {}x{}", size.width, size.height));
-            }
-            CameraConfig::Synthetic(_) => found.push(format!("camera \"{name}\": rendered scene")),
-            CameraConfig::Realsense(realsense) => {
-                let which = realsense.serial.as_deref().unwrap_or("the first that is found");
-                let missing = match is_built(&camera.source) {
-                    Ok(()) => "not opened by a check".to_owned(),
-                    Err(error) => format!("`takt run` of this build will refuse it: {error}"),
-                };
-                found.push(format!("camera \"{name}\": RealSense ({which}); {missing}"));
-            }
-        }
+        let words = camera.source.inspect().map_err(failed)?;
+        found.push(format!("camera \"{name}\": {words}"));
     }
     found.extend(prove_networks(&file.perception)?);
     Ok(found)

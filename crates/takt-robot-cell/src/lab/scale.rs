@@ -21,8 +21,7 @@
 use nalgebra::Isometry3;
 use serde::{Deserialize, Serialize};
 use takt_lab::LabError;
-use takt_link_camera::recording::FrameReader;
-use takt_link_camera::{CameraConfig, Frame, Intrinsics};
+use takt_link_camera::CameraSample;
 use takt_perception::{Detections, Engine, ModelSource, Overlay, Perception};
 use takt_rt::clock::{monotonic_ns, process_cpu_ns};
 use takt_rt::config::{SettingError, within};
@@ -207,30 +206,15 @@ pub fn decide(rule: &ScaleRule, asked: &Asked, costs: &[ModelCost; 2], cpus: u32
     }
 }
 
-/// Frames a second of a camera.
-fn rate_fps(source: &CameraConfig) -> f64 {
-    match source {
-        CameraConfig::Replay(replay) => replay.rate_fps.unwrap_or(RECORDED_FPS),
-        CameraConfig::Synthetic(scene) => scene.rate_fps,
-        CameraConfig::Realsense(camera) => f64::from(camera.rate_fps),
-    }
-}
-
-fn set_rate_fps(source: &mut CameraConfig, rate: f64) {
-    // Live cameras have whole rates only, and few of them: the driver refuses what it has not.
-    let whole = rate.round().clamp(1.0, 300.0) as u32;
-    match source {
-        CameraConfig::Replay(replay) => replay.rate_fps = Some(rate),
-        CameraConfig::Synthetic(scene) => scene.rate_fps = rate,
-        CameraConfig::Realsense(camera) => camera.rate_fps = whole,
-    }
-}
-
 /// What the rule is asked about a configuration.
 pub fn asked(file: &CellFile) -> Asked {
     Asked {
         cameras: file.cameras.len() as u32,
-        rate_fps: file.cameras.iter().map(|camera| rate_fps(&camera.source)).fold(MIN_FPS, f64::max),
+        rate_fps: file
+            .cameras
+            .iter()
+            .map(|camera| camera.source.rate_fps().unwrap_or(RECORDED_FPS))
+            .fold(MIN_FPS, f64::max),
         deadline_ms: file.tasks.perception.deadline_ms,
     }
 }
@@ -239,7 +223,7 @@ pub fn asked(file: &CellFile) -> Asked {
 pub(super) fn apply_cameras(file: &mut CellFile, scaled: &Scaled) {
     file.cameras.truncate(scaled.cameras as usize);
     for camera in &mut file.cameras {
-        set_rate_fps(&mut camera.source, scaled.rate_fps);
+        camera.source.set_rate_fps(scaled.rate_fps);
     }
 }
 
@@ -346,7 +330,8 @@ pub fn measure(file: &CellFile, rule: &ScaleRule) -> Result<[ModelCost; 2], LabE
 fn cost_of(file: &CellFile, model: &ModelSource) -> Result<ModelCost, LabError> {
     let failed = |error: &dyn std::fmt::Display| LabError::Config(format!("scale: a frame's cost: {error}"));
     let camera = file.cameras.first().ok_or_else(|| failed(&"there is no camera"))?;
-    let (intrinsics, frames) = images(&camera.source).map_err(|error| failed(&error))?;
+    let CameraSample { intrinsics, frames } =
+        camera.source.sample(MEASURED).map_err(|error| failed(&error))?;
     let mut config = file.perception.clone();
     config.segmenter.model = model.clone();
     let engine = Engine::open(&config.engine).map_err(|error| failed(&error))?;
@@ -376,34 +361,6 @@ fn cost_of(file: &CellFile, model: &ModelSource) -> Result<ModelCost, LabError> 
         )));
     }
     Ok(ModelCost { model: model.to_string(), ms: Summary::of(&mut costs_ms).median })
-}
-
-/// Images to measure with: the recording's first ones, or, for other cameras, made-up ones of their
-/// size.
-fn images(source: &CameraConfig) -> Result<(Intrinsics, Vec<Frame>), String> {
-    let size = |width: u32, height: u32| {
-        let (fx, cx, cy) = (f64::from(width), f64::from(width) / 2.0, f64::from(height) / 2.0);
-        Intrinsics { width, height, fx, fy: fx, cx, cy }
-    };
-    let intrinsics = match source {
-        CameraConfig::Replay(replay) => {
-            let mut reader = FrameReader::open(replay).map_err(|error| error.to_string())?;
-            let intrinsics = reader.intrinsics();
-            let mut frames = Vec::new();
-            let mut frame = Frame::new(intrinsics.width, intrinsics.height);
-            while frames.len() < MEASURED && reader.read(&mut frame).map_err(|error| error.to_string())? {
-                frames.push(frame.clone());
-            }
-            return Ok((intrinsics, frames));
-        }
-        CameraConfig::Synthetic(scene) => scene.intrinsics,
-        CameraConfig::Realsense(camera) => size(camera.width, camera.height),
-    };
-    let mut frame = Frame::new(intrinsics.width, intrinsics.height);
-    // Texture, and the depth of a far wall: nothing that counts as blind.
-    frame.rgb.iter_mut().enumerate().for_each(|(index, value)| *value = (index * 37 % 251) as u8);
-    frame.depth_mm.fill(5_000);
-    Ok((intrinsics, vec![frame]))
 }
 
 #[cfg(test)]
