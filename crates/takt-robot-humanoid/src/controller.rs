@@ -379,25 +379,22 @@ impl Controller {
         }
         let (wanted_rad, wanted_rad_s) = (joint.reference.position_rad(), joint.reference.velocity_rad_s());
         let outputs = data.outputs_mut(joint.device);
-        put(outputs, layout.controlword, &word.to_le_bytes());
-        if let Some(at) = layout.mode {
-            put(outputs, at, &[joint.mode.code()]);
-        }
+        put(outputs, Some(layout.controlword), &word.to_le_bytes());
+        put(outputs, layout.mode, &[joint.mode.code()]);
         if joint.mode != DriveMode::Csp {
             // A drive that is in CSP all the same stays where it is.
-            put(outputs, layout.target, &counts.to_le_bytes());
+            put(outputs, layout.target(), &counts.to_le_bytes());
         }
         match joint.mode {
             DriveMode::Csp => {
                 let target = if walking { joint.scale.counts(wanted_rad) } else { joint.held_counts };
-                put(outputs, layout.target, &target.to_le_bytes());
+                put(outputs, layout.target(), &target.to_le_bytes());
             }
             DriveMode::Csv => {
                 let most = joint.limits.max_rad_s;
                 let rate = wanted_rad_s + joint.gains.position_per_s * (wanted_rad - position_rad);
                 let rate = if control { rate.clamp(-most, most) } else { 0.0 };
-                let at = layout.target_velocity.unwrap_or(usize::MAX);
-                put(outputs, at, &joint.scale.velocity(rate).to_le_bytes());
+                put(outputs, layout.target_velocity, &joint.scale.velocity(rate).to_le_bytes());
             }
             DriveMode::Cst => {
                 let Gains { stiffness_nm_per_rad, damping_nm_s_per_rad, .. } = joint.gains;
@@ -405,8 +402,7 @@ impl Controller {
                     + damping_nm_s_per_rad * (wanted_rad_s - rad_s);
                 let most = joint.max_torque_nm;
                 let torque = if control { torque.clamp(-most, most) } else { 0.0 };
-                let at = layout.target_torque.unwrap_or(usize::MAX);
-                put(outputs, at, &joint.scale.torque(torque).to_le_bytes());
+                put(outputs, layout.target_torque, &joint.scale.torque(torque).to_le_bytes());
             }
         }
     }
@@ -455,7 +451,7 @@ impl Controller {
     pub(crate) fn halt(&self, goal: Goal, data: &mut impl ProcessData) {
         let word = if goal == Goal::QuickStop { QUICK_STOP } else { DISABLE_VOLTAGE };
         for joint in &self.joints {
-            put(data.outputs_mut(joint.device), joint.layout.controlword, &word.to_le_bytes());
+            put(data.outputs_mut(joint.device), Some(joint.layout.controlword), &word.to_le_bytes());
         }
     }
 
@@ -471,7 +467,7 @@ impl Controller {
         let (Some(events), Some(applied)) = (u16_at(inputs, 0), u16_at(inputs, 2)) else { return };
         // The reaction to an event is a command with the event's number.
         self.probe_view = ProbeView { events, applied, command: events };
-        put(data.outputs_mut(device), 0, &events.to_le_bytes());
+        put(data.outputs_mut(device), Some(0), &events.to_le_bytes());
     }
 }
 
@@ -483,8 +479,9 @@ fn i32_at(data: &[u8], at: usize) -> Option<i32> {
     data.get(at..)?.first_chunk().map(|bytes| i32::from_le_bytes(*bytes))
 }
 
-fn put(data: &mut [u8], at: usize, bytes: &[u8]) {
-    if let Some(place) = data.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len())) {
+/// Writes an object that the drive maps.
+fn put(data: &mut [u8], at: Option<usize>, bytes: &[u8]) {
+    if let Some(place) = at.and_then(|at| data.get_mut(at..)?.get_mut(..bytes.len())) {
         place.copy_from_slice(bytes);
     }
 }

@@ -10,6 +10,7 @@ mod config;
 mod controller;
 pub mod joint;
 pub mod lab;
+mod layout;
 mod motion;
 mod positive;
 pub mod run;
