@@ -112,7 +112,7 @@ pub enum Assumption {
 }
 
 impl Assumption {
-    /// All of them, in the order in which they are instructed.
+    /// All of them, in the order in which they are judged.
     pub const ALL: [Self; 17] = [
         Self::Bounded,
         Self::Running,

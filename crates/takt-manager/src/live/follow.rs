@@ -55,7 +55,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         }
         self.look_at_clocks();
         for index in 0..self.ledger.chains.len() {
-            self.ledger.chains[index].network = self.network_against(index);
+            self.ledger.chains[index].network.against = self.network_against(index);
             let ids: Vec<_> = self.watched.get(&index).into_iter().flatten().map(|w| w.id).collect();
             let mut stats: Vec<&mut ChainStats> = self.extractor.watched_many(&ids);
             self.ledger.look(now_ns, index, stats.iter_mut().map(|stats| &mut **stats), &mut findings);
@@ -158,8 +158,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let s = |ns: u64| ns as f64 / 1e9;
         status.state = chain.state.name().to_owned();
         status.why.clone_from(&chain.why);
-        status.bound_ns = chain.bound_ns;
-        status.bound_ms = chain.bound_ns.map(ms);
+        status.bound_ns = chain.planned.bound_ns;
+        status.bound_ms = chain.planned.bound_ns.map(ms);
         status.worst_ms = (status.worst_ns > 0).then(|| ms(status.worst_ns));
         status.assumptions = self.ledger.standings(index, now_ns);
         // Instances that pass each other are how some chains are; where each comes to its end, one
@@ -175,22 +175,26 @@ impl<S: Source, K: Kernel> Live<S, K> {
         status.run.longest_late_run = status.run.longest_late_run.max(never_began);
         status.run = Run {
             intervals: self.ledger.intervals(index, now_ns),
-            guaranteed_s: s(chain.guaranteed_ns),
-            counted: chain.counted.completions,
-            late: chain.counted.late,
-            in_doubt: chain.counted.in_doubt,
-            missing: chain.counted.skipped.saturating_add(overdue).saturating_add(never_began),
+            guaranteed_s: s(chain.counts.guaranteed_ns),
+            counted: chain.counts.counted.completions,
+            late: chain.counts.counted.late,
+            in_doubt: chain.counts.counted.in_doubt,
+            missing: chain.counts.counted.skipped.saturating_add(overdue).saturating_add(never_began),
             longest_late_run: status.run.longest_late_run,
-            given_up_s: s(chain.given_up_ns),
-            given_up_completions: chain.given_up.completions,
+            given_up_s: s(chain.counts.given_up_ns),
+            given_up_completions: chain.counts.given_up.completions,
             given_up_why: chain.given_up_why.clone(),
             did_not_run: never.filter(|it| it.counts).map(|it| it.words.clone()),
             has_stopped: never.filter(|it| !it.counts).map(|it| it.words.clone()),
-            false_guarantees: chain.false_guarantees,
-            worst_false_ms: chain.worst_false.map(|worst| (ms(worst.latency_ns()), ms(worst.bound_ns))),
-            refuted_times: chain.refuted_times,
+            false_guarantees: chain.latency.false_guarantees,
+            worst_false_ms: chain
+                .latency
+                .worst_false
+                .map(|worst| (ms(worst.latency_ns()), ms(worst.bound_ns))),
+            refuted_times: chain.refutations.times,
             refutations: chain
                 .refutations
+                .list
                 .iter()
                 .map(|(at_ns, words)| (s(at_ns.saturating_sub(self.ledger.started_ns)), words.clone()))
                 .collect(),

@@ -3,8 +3,9 @@
 use takt_model::{ChainStats, Exceeded, Range};
 
 use super::ChainStatus;
+use super::evidence::{Evidence, Observed};
+use super::observations::Planned;
 use crate::plan::ChainPlan;
-use crate::words::ms;
 
 /// Jitter of one chain over the run.
 #[derive(Debug, Clone, Default)]
@@ -35,22 +36,19 @@ impl Jitter {
         taken_in
     }
 
-    /// A latency was below the best case: in words.
-    pub fn broken(&mut self, below: Exceeded) -> String {
+    /// A latency was below the best case: the shortest counts.
+    pub fn keep(&mut self, below: Exceeded) {
         if self.below.is_none_or(|known| known.latency_ns() > below.latency_ns()) {
             self.below = Some(below);
         }
-        format!(
-            "a latency of {} ms was measured, below the best case of {} ms that its jitter bound rests on{}",
-            ms(below.latency_ns()),
-            ms(below.bound_ns),
-            if below.times > 1 { format!(" ({} times)", below.times) } else { String::new() }
-        )
     }
 
-    /// What was observed against the best case.
-    pub fn against(&self) -> Option<String> {
-        self.below.map(|below| self.clone().broken(below))
+    /// How [`Assumption::Shortest`](super::Assumption::Shortest) stands.
+    pub fn observed(&self, planned: &Planned) -> Observed<'_> {
+        match self.below {
+            Some(below) => Observed::Broken(Evidence::Below(below)),
+            None => planned.measured(),
+        }
     }
 
     /// Fills in what is said of it.

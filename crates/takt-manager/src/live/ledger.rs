@@ -9,16 +9,15 @@ use std::collections::BTreeSet;
 use takt_model::{Breach, Broken, ChainStats, Exceeded, Range};
 
 use super::assumption::{Assumption, Interval, Standing, State};
+use super::evidence::{Evidence, Observed, times};
 use super::jitter::Jitter;
-use crate::manager::{ChainGrounds, Grounds};
+use super::observations::{
+    Breaches, Budgets, Complete, Delivery, Latency, MAX_LISTED, Measured, Network, Planned, Reserved, Running,
+};
+use crate::manager::Grounds;
 use crate::plan::{ChainState, Plan};
 use crate::words::ms;
 
-/// Instances that must have begun before it is said that none is seen to end.
-const BEGUN: u64 = 10;
-/// Nothing is said about a chain that is silent for less than this: the first of three reasons to
-/// wait, with ten goals and ten times the longest time between two ends.
-const QUIET_NS: u64 = 3_000_000_000;
 /// How often the beginning of a plan may be waited out: latencies above the bound that began just
 /// after it was enacted come from the backlog of before, but not time and again.
 const SETTLES: u32 = 20;
@@ -28,9 +27,6 @@ const INTERVALS: usize = 128;
 /// Processes of one system end one after another, and ROS 2's launch gives them some seconds for
 /// it.
 pub(super) const ALL_END_NS: u64 = 2_000_000_000;
-/// Broken assumptions kept in words.
-const MAX_LISTED: usize = 16;
-
 /// The chains of a run.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
@@ -53,6 +49,32 @@ pub(super) struct Tally {
     pub skipped: u64,
 }
 
+/// What was counted of a chain, and when.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// At the last look.
+    seen: Tally,
+    looked_ns: u64,
+    /// In the present interval.
+    in_interval: Tally,
+    /// Longest latency in it.
+    worst_ns: Option<u64>,
+    /// While the chain was not given up.
+    pub counted: Tally,
+    /// While it was.
+    pub given_up: Tally,
+    pub given_up_ns: u64,
+    pub guaranteed_ns: u64,
+}
+
+/// Assumptions that were seen broken, in words.
+#[derive(Debug, Default)]
+pub(super) struct Refutations {
+    /// The oldest first.
+    pub list: Vec<(u64, String)>,
+    pub times: u64,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Chain {
     pub name: String,
@@ -61,56 +83,35 @@ pub(super) struct Chain {
     pub why: String,
     since_ns: u64,
     pub intervals: Vec<Interval>,
-    planned: Option<ChainState>,
-    pub bound_ns: Option<u64>,
-    grounds: ChainGrounds,
-    /// A shorter bound that is reported from then on.
-    shorter: Option<(u64, u64)>,
-    /// From when on the plan's bound counts.
-    in_force_ns: u64,
-    settles: u32,
-    broken: Vec<Broken>,
+    pub given_up_why: String,
+    pub counts: Counts,
+    pub refutations: Refutations,
+    pub planned: Planned,
     /// When an assumption was last seen broken. Curves grow piece by piece: after a change, first
     /// one activation is longer than ever, then two in a row.
     broken_ns: Option<u64>,
-    exceeded: Option<Exceeded>,
-    overrun: Option<String>,
-    lost: Option<(u64, u64)>,
-    difference: Option<String>,
-    /// When something on its way ended, what, and how it stood before.
-    ended: Option<(u64, State)>,
-    /// At the last look.
-    seen: Tally,
-    began: u64,
-    began_in_force: u64,
-    ended_in_force: bool,
-    /// Longest latency in the present interval.
-    worst_ns: Option<u64>,
-    in_interval: Tally,
-    /// While it was not given up.
-    pub counted: Tally,
-    /// While it was.
-    pub given_up: Tally,
-    pub given_up_ns: u64,
-    pub given_up_why: String,
-    pub guaranteed_ns: u64,
-    looked_ns: u64,
-    /// Latencies above a bound while it was called guaranteed.
-    pub false_guarantees: u64,
-    pub worst_false: Option<Exceeded>,
-    /// Assumptions that were seen broken, in words, the oldest first; and how many.
-    pub refutations: Vec<(u64, String)>,
-    pub refuted_times: u64,
-    /// Why the way from another machine keeps it from being guaranteed.
-    pub network: Option<String>,
+    running: Running,
+    reserved: Reserved,
+    budgets: Budgets,
+    breaches: Breaches,
+    delivery: Delivery,
+    complete: Complete,
+    pub network: Network,
+    measured: Measured,
     /// Against its jitter goal.
     pub jitter: Jitter,
-    /// Completions are quiet for.
-    silent_ns: Option<u64>,
-    /// Why it cannot be measured here at all.
-    unmeasurable: Option<String>,
-    /// Processes on its way whose middleware nothing carries.
-    uncarried: Vec<u32>,
+    pub latency: Latency,
+}
+
+/// When, and with what at stake, chains are judged.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    now_ns: u64,
+    started_ns: u64,
+    /// How long after a loss of events nothing is guaranteed.
+    forgive_ns: u64,
+    /// Nothing is enacted.
+    observes: bool,
 }
 
 /// What must be done about what was seen.
@@ -138,7 +139,7 @@ impl Ledger {
             jitter: Jitter::new(goal.jitter_ns),
             why: "there is no plan yet".to_owned(),
             since_ns: now_ns,
-            looked_ns: now_ns,
+            counts: Counts { looked_ns: now_ns, ..Counts::default() },
             ..Chain::default()
         };
         let forgive_ns = (goals.options.update_period_s * 1e9) as u64;
@@ -150,7 +151,9 @@ impl Ledger {
     pub(crate) fn uncarried(&mut self, pids: BTreeSet<u32>) {
         if self.uncarried != pids {
             self.uncarried = pids;
-            self.chains.iter_mut().for_each(|chain| chain.carry(&self.uncarried));
+            for Chain { delivery, planned, .. } in &mut self.chains {
+                delivery.carry(planned, &self.uncarried);
+            }
         }
     }
 
@@ -171,49 +174,48 @@ impl Ledger {
             let of_chain = grounds.chains.get(index).cloned().unwrap_or_default();
             let gone =
                 matches!(planned.state, ChainState::NotFound { .. } | ChainState::NotAnalysable { .. });
-            if chain.ended.is_some() && gone {
+            if chain.running.ended.is_some() && gone {
                 // Without what has ended there is no chain, which is no news.
                 continue;
             }
-            chain.ended = None;
+            chain.running.ended = None;
             if !plan.cached {
-                chain.broken.clear();
-                chain.overrun = None;
+                chain.breaches.clear();
+                chain.budgets.overrun = None;
             }
-            let was = chain.planned.replace(planned.state.clone());
+            let was = chain.planned.state.replace(planned.state.clone());
             let moved = moved.iter().any(|tid| of_chain.threads.contains(tid));
             // What began under a longer bound may still take as long.
-            let shorter = planned.bound_ns < chain.bound_ns;
+            let shorter = planned.bound_ns < chain.planned.bound_ns;
             let stays = shorter
                 && !moved
                 && chain.state == State::Guaranteed
                 && planned.state == ChainState::Guaranteed;
-            if !(stays && chain.lower_later(now_ns, planned.bound_ns)) {
-                (chain.bound_ns, chain.shorter) = (planned.bound_ns, None);
+            if !(stays && chain.planned.lower_later(now_ns, planned.bound_ns)) {
+                (chain.planned.bound_ns, chain.planned.shorter) = (planned.bound_ns, None);
             }
             let difference = differences.iter().find(|(tid, _)| *tid == 0 || of_chain.threads.contains(tid));
-            let differed = chain.difference.is_some();
-            chain.difference = difference.map(|(_, words)| words.clone());
-            let repaired = differed && chain.difference.is_none();
+            let difference = difference.map(|(_, words)| words.clone());
+            let repaired = chain.reserved.difference.is_some() && difference.is_none();
+            chain.reserved.difference = difference;
             let fresh = was != Some(ChainState::Guaranteed) || repaired;
             if fresh || (shorter && !stays) || moved {
                 chain.begin(now_ns);
             }
-            chain.grounds = of_chain;
-            chain.carry(&self.uncarried);
+            chain.planned.grounds = of_chain;
+            chain.delivery.carry(&chain.planned, &self.uncarried);
             if chain.jitter.planned(planned) {
                 chain.begin(now_ns);
             }
-            if let (Some(exceeded), Some(bound_ns)) = (&chain.exceeded, chain.bound_ns)
-                && exceeded.latency_ns() <= bound_ns
-            {
-                chain.exceeded = None;
+            let Some(bound_ns) = chain.planned.bound_ns else { continue };
+            let longest_ns = chain.latency.exceeded.map(|exceeded| exceeded.latency_ns());
+            if longest_ns.is_some_and(|longest_ns| longest_ns <= bound_ns) {
+                chain.latency.exceeded = None;
                 chain.begin(now_ns);
-            }
-            // What was broken explained the latency, and the plan that covers that does not reach
-            // it.
-            if let (Some(exceeded), Some(bound_ns), false) = (&chain.exceeded, chain.bound_ns, plan.cached) {
-                too_short.push((index, exceeded.latency_ns().saturating_sub(bound_ns)));
+            } else if let Some(longest_ns) = longest_ns.filter(|_| !plan.cached) {
+                // What was broken explained the latency, and the plan that covers that does not
+                // reach it.
+                too_short.push((index, longest_ns.saturating_sub(bound_ns)));
             }
         }
         too_short
@@ -222,7 +224,7 @@ impl Ledger {
     /// These processes are starting, or have just done so: whoever began that after the plan is no
     /// longer in the steady state of its bounds.
     pub fn starting(&mut self, pids: &[u32]) {
-        for grounds in self.chains.iter_mut().map(|chain| &mut chain.grounds) {
+        for grounds in self.chains.iter_mut().map(|chain| &mut chain.planned.grounds) {
             for pid in pids.iter().filter(|pid| grounds.processes.contains(pid)) {
                 if !grounds.starting.contains(pid) {
                     grounds.starting.push(*pid);
@@ -233,48 +235,45 @@ impl Ledger {
 
     /// What a chain is promised now, for its measurement.
     pub fn promise(&self, index: usize) -> Option<u64> {
-        let chain = self.chains.get(index)?;
-        chain.bound_ns.filter(|_| chain.planned == Some(ChainState::Guaranteed))
+        let planned = &self.chains.get(index)?.planned;
+        planned.bound_ns.filter(|_| planned.is_guaranteed())
     }
 
     /// Events were lost.
     pub fn lost(&mut self, now_ns: u64, count: u64) {
-        for chain in &mut self.chains {
-            let before =
-                chain.lost.filter(|(at_ns, _)| now_ns - at_ns < self.forgive_ns).map_or(0, |(_, n)| n);
-            chain.lost = Some((now_ns, before + count));
-        }
+        let forgive_ns = self.forgive_ns;
+        self.chains.iter_mut().for_each(|chain| chain.complete.lost(now_ns, forgive_ns, count));
     }
 
     /// A reservation was found exhausted for as long as a goal that it serves: the next plan gives
     /// it more.
     pub fn overrun(&mut self, now_ns: u64, tid: u32, words: &str, findings: &mut Findings) {
-        for chain in self.chains.iter_mut().filter(|chain| chain.grounds.threads.contains(&tid)) {
-            if !chain.stands() {
+        for chain in self.chains.iter_mut().filter(|chain| chain.planned.grounds.threads.contains(&tid)) {
+            if !chain.planned.is_guaranteed() {
                 continue;
             }
             findings.replan = true;
             // As after any broken assumption, the next plan has to hold for a while first, and
             // without another overrun.
             chain.broken_ns = chain.broken_ns.max(Some(now_ns));
-            if chain.overrun.is_none() {
-                chain.refute(now_ns, words.to_owned());
-                chain.overrun = Some(words.to_owned());
+            if chain.budgets.overrun.is_none() {
+                chain.refutations.push(now_ns, Evidence::Overrun(words).to_string());
+                chain.budgets.overrun = Some(words.to_owned());
             }
         }
     }
 
     /// A reservation was read back and is not what it was made. The next plan makes it so again.
     pub fn differs(&mut self, now_ns: u64, tid: u32, words: &str, findings: &mut Findings) {
-        for chain in self.chains.iter_mut().filter(|chain| chain.grounds.threads.contains(&tid)) {
-            if !chain.stands() {
+        for chain in self.chains.iter_mut().filter(|chain| chain.planned.grounds.threads.contains(&tid)) {
+            if !chain.planned.is_guaranteed() {
                 continue;
             }
             findings.replan = true;
             chain.broken_ns = chain.broken_ns.max(Some(now_ns));
-            if chain.difference.is_none() {
-                chain.refute(now_ns, format!("not as asked: {words}"));
-                chain.difference = Some(words.to_owned());
+            if chain.reserved.difference.is_none() {
+                chain.refutations.push(now_ns, Evidence::Differs(words).to_string());
+                chain.reserved.difference = Some(words.to_owned());
             }
         }
     }
@@ -282,7 +281,7 @@ impl Ledger {
     /// Why a chain cannot be measured, if it cannot.
     pub fn unmeasurable(&mut self, index: usize, why: Option<String>) {
         if let Some(chain) = self.chains.get_mut(index) {
-            chain.unmeasurable = why;
+            chain.measured.unmeasurable = why;
         }
     }
 
@@ -290,25 +289,23 @@ impl Ledger {
     pub fn broken(&mut self, broken: &Broken, findings: &mut Findings) {
         for chain in &mut self.chains {
             if broken.what == Breach::Ended {
-                if chain.grounds.path.contains(&broken.callback) && chain.ended.is_none() {
-                    chain.ended = Some((broken.at_ns, chain.state));
+                if chain.planned.grounds.path.contains(&broken.callback) && chain.running.ended.is_none() {
+                    chain.running.ended = Some((broken.at_ns, chain.state));
                 }
                 continue;
             }
             let concerns = match broken.what {
-                Breach::Unplanned { tid } => chain.grounds.threads.contains(&tid),
-                _ => chain.grounds.callbacks.contains(&broken.callback),
+                Breach::Unplanned { tid } => chain.planned.grounds.threads.contains(&tid),
+                _ => chain.planned.grounds.callbacks.contains(&broken.callback),
             };
-            if !concerns || !chain.stands() {
+            if !concerns || !chain.planned.is_guaranteed() {
                 continue;
             }
             if chain.state != State::Learning {
-                chain.refute(broken.at_ns, broken.to_string());
+                chain.refutations.push(broken.at_ns, broken.to_string());
             }
             chain.broken_ns = chain.broken_ns.max(Some(broken.at_ns));
-            if chain.broken.len() < MAX_LISTED {
-                chain.broken.push(broken.clone());
-            }
+            chain.breaches.push(broken.clone());
             findings.replan = true;
         }
     }
@@ -322,7 +319,7 @@ impl Ledger {
         paths: impl Iterator<Item = &'a mut ChainStats>,
         findings: &mut Findings,
     ) {
-        let (observes, started_ns, forgive_ns) = (self.observes, self.started_ns, self.forgive_ns);
+        let moment = self.moment(now_ns);
         let Some(chain) = self.chains.get_mut(index) else { return };
         let (mut now, mut began, mut last_end_ns, mut longest_gap_ns) = (Tally::default(), 0, None, 0);
         let mut exceeded: Option<Exceeded> = None;
@@ -340,8 +337,8 @@ impl Ledger {
             longest_gap_ns = longest_gap_ns.max(stats.longest_gap_ns);
             let recent_ns = stats.take_recent();
             recent_worst_ns = recent_worst_ns.max(recent_ns);
-            chain.worst_ns = chain.worst_ns.max(recent_ns);
-            chain.ended_in_force |= stats.last_began_ns.is_some_and(|ns| ns >= chain.in_force_ns);
+            chain.counts.worst_ns = chain.counts.worst_ns.max(recent_ns);
+            chain.planned.is_measured |= stats.last_began_ns.is_some_and(|ns| ns >= chain.planned.from_ns);
             if let Some(fresh) = stats.take_exceeded() {
                 exceeded = Some(match exceeded {
                     Some(known) if known.latency_ns() >= fresh.latency_ns() => known,
@@ -349,42 +346,43 @@ impl Ledger {
                 });
             }
         }
-        if chain.state != State::Degraded || observes {
+        if chain.state != State::Degraded || moment.observes {
             Range::widen(&mut chain.jitter.counted, seen);
         }
         if let Some(worst_ns) = recent_worst_ns {
-            let fresh = now.completions.saturating_sub(chain.seen.completions);
+            let fresh = now.completions.saturating_sub(chain.counts.seen.completions);
             findings.measured.push((index, fresh, worst_ns));
         }
-        chain.count(now_ns, now, began, observes);
+        chain.counts.add(&moment, now, chain.state);
+        chain.measured.began = began;
         if let Some(below) = below {
-            let words = chain.jitter.broken(below);
-            chain.refute(below.instance.ended_ns, words);
+            chain.refutations.push(below.instance.ended_ns, Evidence::Below(below).to_string());
+            chain.jitter.keep(below);
             findings.short.push((index, below.latency_ns()));
             findings.replan = true;
         }
         if let Some(exceeded) = exceeded {
             chain.exceeded(exceeded, index, findings);
         }
-        chain.silence(now_ns, last_end_ns, longest_gap_ns);
-        if let Some((_, bound_ns)) = chain.shorter.take_if(|(from_ns, _)| now_ns >= *from_ns) {
-            if chain.worst_ns > Some(bound_ns) {
+        chain.measured.listen(now_ns, chain.planned.from_ns, chain.goal_ns, last_end_ns, longest_gap_ns);
+        if let Some((_, bound_ns)) = chain.planned.shorter.take_if(|(from_ns, _)| now_ns >= *from_ns) {
+            if chain.counts.worst_ns > Some(bound_ns) {
                 // That was under the longer one.
-                chain.turn(now_ns, started_ns, chain.state, chain.why.clone());
+                chain.turn(&moment, chain.state, chain.why.clone());
             }
-            chain.bound_ns = Some(bound_ns);
+            chain.planned.bound_ns = Some(bound_ns);
             findings.lowered = true;
         }
-        let (state, why) = chain.judge(now_ns, started_ns, forgive_ns, observes);
+        let (state, why) = chain.judge(&moment);
         if state != chain.state {
-            let words = match (state, chain.bound_ns) {
+            let words = match (state, chain.planned.bound_ns) {
                 (State::Guaranteed, Some(bound_ns)) => {
                     format!("at most {} ms, goal {} ms", ms(bound_ns), ms(chain.goal_ns))
                 }
                 _ => why.clone(),
             };
             findings.changes.push((chain.name.clone(), state, words));
-            chain.turn(now_ns, started_ns, state, why);
+            chain.turn(&moment, state, why);
         } else {
             chain.why = why;
         }
@@ -392,24 +390,26 @@ impl Ledger {
 
     /// Whether a part of a chain has ended so shortly before that the others may be about to.
     pub(crate) fn is_ending(&self, now_ns: u64) -> bool {
-        let ended = self.chains.iter().filter_map(|chain| chain.ended);
+        let ended = self.chains.iter().filter_map(|chain| chain.running.ended);
         ended.into_iter().any(|(at_ns, _)| now_ns.saturating_sub(at_ns) < ALL_END_NS)
     }
 
     /// The run is over, and so is all that was managed: what ended with it stood to the end as it
     /// stood before.
     pub(crate) fn all_over(&mut self, now_ns: u64) {
-        let last_ns = self.chains.iter().filter_map(|chain| chain.ended).map(|(at_ns, _)| at_ns).max();
+        let moment = self.moment(now_ns);
+        let ended = self.chains.iter().filter_map(|chain| chain.running.ended);
+        let last_ns = ended.map(|(at_ns, _)| at_ns).max();
         for chain in &mut self.chains {
             let with_all = |at_ns: u64| last_ns.is_some_and(|last_ns| last_ns - at_ns < ALL_END_NS);
-            if let Some((at_ns, before)) = chain.ended.filter(|(at_ns, _)| with_all(*at_ns)) {
+            if let Some((at_ns, before)) = chain.running.ended.filter(|(at_ns, _)| with_all(*at_ns)) {
                 let end_s = at_ns.saturating_sub(self.started_ns) as f64 / 1e9;
                 let why = match before {
                     State::Guaranteed | State::Keepable => format!("until all ended after {end_s:.1} s"),
                     _ => chain.intervals.last().map_or_else(String::new, |interval| interval.why.clone()),
                 };
                 if chain.state == State::Ended {
-                    chain.turn(now_ns, self.started_ns, before, why);
+                    chain.turn(&moment, before, why);
                 }
             }
         }
@@ -418,74 +418,54 @@ impl Ledger {
     /// Assumptions of a chain as they stand.
     pub(crate) fn standings(&self, index: usize, now_ns: u64) -> Vec<Standing> {
         let Some(chain) = self.chains.get(index) else { return Vec::new() };
-        Assumption::ALL
-            .iter()
-            .map(|&assumption| {
-                let (holds, observed) = chain.holds(assumption, now_ns, self.forgive_ns, self.observes);
-                let assumed = assumption.words().to_owned();
-                Standing { assumption, assumed, holds, observed }
-            })
-            .collect()
+        let moment = self.moment(now_ns);
+        let standing = |assumption: Assumption| {
+            let observed = chain.observed(assumption, &moment);
+            Standing {
+                assumption,
+                assumed: assumption.words().to_owned(),
+                holds: observed.holds(),
+                observed: observed.words(),
+            }
+        };
+        Assumption::ALL.into_iter().map(standing).collect()
+    }
+
+    fn moment(&self, now_ns: u64) -> Moment {
+        let Self { started_ns, forgive_ns, observes, .. } = *self;
+        Moment { now_ns, started_ns, forgive_ns, observes }
     }
 
     /// The intervals of a chain, the present one included.
     pub fn intervals(&self, index: usize, now_ns: u64) -> Vec<Interval> {
         let Some(chain) = self.chains.get(index) else { return Vec::new() };
         let mut all = chain.intervals.clone();
-        all.push(chain.interval(now_ns, self.started_ns));
+        all.push(chain.interval(&self.moment(now_ns)));
         all
     }
 }
 
-impl Chain {
-    /// Whether any instance of it was seen to begin.
-    pub(super) fn has_begun(&self) -> bool {
-        self.began > 0
-    }
-
-    /// The plan's bound counts from now on.
-    fn begin(&mut self, now_ns: u64) {
-        (self.in_force_ns, self.settles) = (now_ns, 0);
-        (self.began_in_force, self.ended_in_force) = (self.began, false);
-    }
-
-    /// A plan has a shorter bound, and moved nothing: the longer one stays until all that began
-    /// under it has ended.
-    fn lower_later(&mut self, now_ns: u64, bound_ns: Option<u64>) -> bool {
-        let (Some(bound_ns), Some(longer_ns)) = (bound_ns, self.bound_ns) else { return false };
-        if self.shorter.is_none_or(|(_, known_ns)| known_ns != bound_ns) {
-            self.shorter = Some((now_ns.saturating_add(longer_ns), bound_ns));
-        }
-        true
-    }
-
-    /// Takes note of the processes whose middleware nothing carries.
-    fn carry(&mut self, uncarried: &BTreeSet<u32>) {
-        self.uncarried = self.grounds.receivers.intersection(uncarried).copied().collect();
-    }
-
-    /// Something is said that could be refuted.
-    fn stands(&self) -> bool {
-        self.planned == Some(ChainState::Guaranteed)
-    }
-
-    fn refute(&mut self, at_ns: u64, words: String) {
-        self.refuted_times += 1;
-        if self.refutations.len() == MAX_LISTED {
+impl Refutations {
+    fn push(&mut self, at_ns: u64, words: String) {
+        self.times += 1;
+        if self.list.len() == MAX_LISTED {
             // The first ones report how it began, the last ones how it goes.
-            self.refutations.remove(MAX_LISTED / 2);
+            self.list.remove(MAX_LISTED / 2);
         }
-        self.refutations.push((at_ns, words));
+        self.list.push((at_ns, words));
     }
+}
 
-    fn count(&mut self, now_ns: u64, now: Tally, began: u64, observes: bool) {
+impl Counts {
+    /// Takes what was counted until now, for a chain in that state.
+    fn add(&mut self, moment: &Moment, now: Tally, state: State) {
         let fresh = Tally {
             completions: now.completions.saturating_sub(self.seen.completions),
             late: now.late.saturating_sub(self.seen.late),
             in_doubt: now.in_doubt.saturating_sub(self.seen.in_doubt),
             skipped: now.skipped.saturating_sub(self.seen.skipped),
         };
-        let passed_ns = now_ns.saturating_sub(std::mem::replace(&mut self.looked_ns, now_ns));
+        let passed_ns = moment.now_ns.saturating_sub(std::mem::replace(&mut self.looked_ns, moment.now_ns));
         let add = |to: &mut Tally| {
             to.completions += fresh.completions;
             to.late += fresh.late;
@@ -494,16 +474,29 @@ impl Chain {
         };
         add(&mut self.in_interval);
         // What a plan gives up on paper alone is nobody's excuse.
-        if self.state == State::Degraded && !observes {
+        if state == State::Degraded && !moment.observes {
             self.given_up_ns += passed_ns;
             add(&mut self.given_up);
         } else {
             add(&mut self.counted);
         }
-        if self.state == State::Guaranteed {
+        if state == State::Guaranteed {
             self.guaranteed_ns += passed_ns;
         }
-        (self.seen, self.began) = (now, began);
+        self.seen = now;
+    }
+}
+
+impl Chain {
+    /// Whether any instance of it was seen to begin.
+    pub(super) fn has_begun(&self) -> bool {
+        self.measured.began > 0
+    }
+
+    /// The plan's bound counts from now on.
+    fn begin(&mut self, now_ns: u64) {
+        (self.planned.from_ns, self.planned.settles, self.planned.is_measured) = (now_ns, 0, false);
+        self.measured.began_before = self.measured.began;
     }
 
     fn exceeded(&mut self, exceeded: Exceeded, index: usize, findings: &mut Findings) {
@@ -511,19 +504,17 @@ impl Chain {
         let Exceeded { bound_ns, instance, .. } = exceeded;
         let latency_ns = exceeded.latency_ns();
         if self.state == State::Guaranteed {
-            self.false_guarantees += exceeded.times;
-            if self.worst_false.is_none_or(|known| known.latency_ns() < latency_ns) {
-                self.worst_false = Some(exceeded);
-            }
+            self.latency.belied(exceeded);
         }
         // A broken assumption explains it, and the backlog of before a plan does so for its first
         // instances.
-        let explained = !self.broken.is_empty() || self.overrun.is_some() || self.difference.is_some();
-        let settling = !claimed && instance.began_ns < self.in_force_ns.saturating_add(bound_ns);
-        if settling && !explained && self.settles < SETTLES {
-            let settles = self.settles + 1;
+        let explained =
+            !self.breaches.is_empty() || self.budgets.overrun.is_some() || self.reserved.difference.is_some();
+        let settling = !claimed && instance.began_ns < self.planned.from_ns.saturating_add(bound_ns);
+        if settling && !explained && self.planned.settles < SETTLES {
+            let settles = self.planned.settles + 1;
             self.begin(instance.ended_ns);
-            self.settles = settles;
+            self.planned.settles = settles;
             return;
         }
         if claimed || !explained {
@@ -531,44 +522,30 @@ impl Chain {
                 "a latency of {} ms was measured, above the bound of {} ms{}",
                 ms(latency_ns),
                 ms(bound_ns),
-                if exceeded.times > 1 { format!(" ({} times)", exceeded.times) } else { String::new() }
+                times(exceeded.times)
             );
-            self.refute(instance.ended_ns, words);
+            self.refutations.push(instance.ended_ns, words);
+            // The word comes back with a bound above it, and not before.
+            self.latency.keep(exceeded);
         }
         if !explained {
             findings.unexplained.push((index, latency_ns - bound_ns));
             findings.replan = true;
         }
-        // Explained or not: the word comes back with a bound above it, and not before.
-        if (claimed || !explained) && self.exceeded.is_none_or(|known| known.latency_ns() < latency_ns) {
-            self.exceeded = Some(exceeded);
-        }
     }
 
-    /// For how long instances have begun and none was seen to end, if it is too long.
-    fn silence(&mut self, now_ns: u64, last_end_ns: Option<u64>, longest_gap_ns: u64) {
-        let since_ns = last_end_ns.unwrap_or(0).max(self.in_force_ns);
-        let quiet_ns = now_ns.saturating_sub(since_ns);
-        if last_end_ns.is_some_and(|end_ns| end_ns >= self.in_force_ns) && quiet_ns < QUIET_NS {
-            self.began_in_force = self.began;
-        }
-        let patience_ns =
-            QUIET_NS.max(self.goal_ns.saturating_mul(10)).max(longest_gap_ns.saturating_mul(10));
-        let begun = self.began.saturating_sub(self.began_in_force);
-        self.silent_ns = (quiet_ns > patience_ns && begun >= BEGUN).then_some(quiet_ns);
-    }
-
-    fn judge(&self, now_ns: u64, started_ns: u64, forgive_ns: u64, observes: bool) -> (State, String) {
-        let after_s = |at_ns: u64| at_ns.saturating_sub(started_ns) as f64 / 1e9;
-        if let Some((at_ns, before)) = self.ended {
+    fn judge(&self, moment: &Moment) -> (State, String) {
+        let &Moment { now_ns, started_ns, forgive_ns, observes } = moment;
+        if let Some((at_ns, before)) = self.running.ended {
             let until = match before {
                 State::Ended => return (State::Ended, self.why.clone()),
                 State::Guaranteed => "guaranteed until then".to_owned(),
                 other => format!("{other} until then"),
             };
-            return (State::Ended, format!("ended after {:.1} s, {until}", after_s(at_ns)));
+            let after_s = at_ns.saturating_sub(started_ns) as f64 / 1e9;
+            return (State::Ended, format!("ended after {after_s:.1} s, {until}"));
         }
-        match &self.planned {
+        match &self.planned.state {
             None => return (State::Learning, self.why.clone()),
             Some(ChainState::Degraded { why }) => return (State::Degraded, why.clone()),
             Some(ChainState::NotAnalysable { why }) => return (State::NotAnalysable, why.clone()),
@@ -585,30 +562,8 @@ impl Chain {
             if observes && matches!(assumption, Assumption::Reserved | Assumption::Budgets) {
                 continue;
             }
-            let (holds, words) = self.holds(assumption, now_ns, forgive_ns, observes);
-            let state = match assumption {
-                // Nothing was said yet that this could refute.
-                Assumption::Suspensions if !self.grounds.unseen.is_empty() => State::NotMeasurable,
-                Assumption::Delivery if !self.grounds.delayed.is_empty() || !self.uncarried.is_empty() => {
-                    State::NotAnalysable
-                }
-                Assumption::Costs
-                | Assumption::Arrivals
-                | Assumption::Outputs
-                | Assumption::Suspensions
-                | Assumption::Delivery
-                | Assumption::Graph
-                    if self.state == State::Learning =>
-                {
-                    State::Learning
-                }
-                Assumption::Started => State::Learning,
-                Assumption::Network => State::NotAnalysable,
-                Assumption::Complete | Assumption::Observed | Assumption::Measured => State::NotMeasurable,
-                _ => State::Refuted,
-            };
-            if holds == Some(false) {
-                return (state, words);
+            if let Observed::Broken(evidence) = self.observed(assumption, moment) {
+                return (evidence.state(self.state == State::Learning), evidence.to_string());
             }
         }
         if let Some(at_ns) = self.broken_ns
@@ -621,8 +576,8 @@ impl Chain {
             );
             return (State::Learning, why);
         }
-        let settled =
-            self.ended_in_force && now_ns >= self.in_force_ns.saturating_add(self.bound_ns.unwrap_or(0));
+        let bound_ns = self.planned.bound_ns.unwrap_or(0);
+        let settled = self.planned.is_measured && now_ns >= self.planned.from_ns.saturating_add(bound_ns);
         match (settled, observes) {
             (false, _) => (
                 State::Learning,
@@ -633,177 +588,54 @@ impl Chain {
         }
     }
 
-    /// Whether an assumption is observed to hold, and what was seen against it.
-    fn holds(
-        &self,
-        assumption: Assumption,
-        now_ns: u64,
-        forgive_ns: u64,
-        observes: bool,
-    ) -> (Option<bool>, String) {
-        let yes = (Some(true), String::new());
-        let against = |words: String| (Some(false), words);
-        let broken = |wanted: fn(&Breach) -> bool| {
-            let all: Vec<&Broken> = self.broken.iter().filter(|broken| wanted(&broken.what)).collect();
-            let bounded = self.bound_ns.map(|_| true);
-            match all.as_slice() {
-                [] => (bounded, String::new()),
-                [one] => against(one.to_string()),
-                [one, rest @ ..] => against(format!("{one}; and {} more", rest.len())),
-            }
-        };
+    /// How an assumption stands.
+    fn observed(&self, assumption: Assumption, moment: &Moment) -> Observed<'_> {
+        let planned = &self.planned;
         match assumption {
-            Assumption::Bounded => match (&self.planned, self.bound_ns) {
-                (Some(ChainState::Guaranteed), _) => yes,
-                (None, _) => (None, String::new()),
-                (_, Some(bound_ns)) if bound_ns > self.goal_ns => {
-                    against(format!("the bound is {} ms", ms(bound_ns)))
-                }
-                _ => against("there is no bound that the plan keeps".to_owned()),
-            },
-            Assumption::Running if self.ended.is_some() => against("a part of it has ended".to_owned()),
-            Assumption::Running => (self.planned.as_ref().map(|_| true), String::new()),
-            Assumption::Started => {
-                match (self.grounds.starting.as_slice(), self.grounds.not_run.as_slice()) {
-                    ([], []) => (self.planned.as_ref().map(|_| true), String::new()),
-                    ([], [timer, rest @ ..]) => against(format!(
-                        "{timer}{} has not run yet: what it takes is not known",
-                        if rest.is_empty() { String::new() } else { format!(" (and {} more)", rest.len()) }
-                    )),
-                    (pids, _) => against(format!(
-                        "process {} is starting, and has not shown what it does afterwards",
-                        pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
-                    )),
-                }
+            Assumption::Bounded => planned.bounded(self.goal_ns),
+            Assumption::Running => self.running.observed(planned),
+            Assumption::Started => planned.started(),
+            Assumption::Reserved => self.reserved.observed(planned, moment.observes),
+            Assumption::Budgets => self.budgets.observed(planned, moment.observes),
+            Assumption::Costs | Assumption::Arrivals | Assumption::Outputs | Assumption::Graph => {
+                self.breaches.observed(assumption, planned)
             }
-            Assumption::Reserved if observes => against("nothing is reserved: only observed".to_owned()),
-            Assumption::Reserved => match &self.difference {
-                Some(words) => against(format!("not as asked: {words}")),
-                None => (self.bound_ns.map(|_| true), String::new()),
-            },
-            Assumption::Budgets if observes => (None, String::new()),
-            Assumption::Budgets => match &self.overrun {
-                Some(words) => against(words.clone()),
-                None => (self.bound_ns.map(|_| true), String::new()),
-            },
-            Assumption::Costs => {
-                broken(|what| matches!(what, Breach::Cost(_) | Breach::Beyond { suspended: false, .. }))
-            }
-            Assumption::Arrivals => broken(|what| matches!(what, Breach::Arrivals(_))),
-            Assumption::Delivery if !self.uncarried.is_empty() => against(format!(
-                "no thread of the middleware of process {} runs at real-time priority (they need more than helpers may have, or have a nice value of \
-                 their own): how long messages wait there is up to everybody else on the machine",
-                self.uncarried.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
-            )),
-            Assumption::Delivery if !self.grounds.delayed.is_empty() => {
-                let listed: Vec<String> = self
-                    .grounds
-                    .delayed
-                    .iter()
-                    .map(|(name, ns)| format!("{} ms to {name}", ms(*ns)))
-                    .collect();
-                against(format!(
-                    "messages were delivered after {}: threads of the middleware, which have no reservations, waited for a CPU, and nothing bounds how \
-                     long they do. Leave them more of the CPUs (max_bandwidth, max_system_bandwidth), or take work off them",
-                    listed.join(", ")
-                ))
-            }
-            Assumption::Delivery => match self.grounds.undelivered.as_slice() {
-                [] => broken(|what| matches!(what, Breach::Delivery(_))),
-                names => (
-                    None,
-                    format!(
-                        "nothing shows how long the middleware takes with messages to {}",
-                        names.join(", ")
-                    ),
-                ),
-            },
-            Assumption::Outputs => broken(|what| matches!(what, Breach::Output(_) | Breach::Sender)),
-            Assumption::Suspensions => match self.grounds.unseen.as_slice() {
-                [] => broken(|what| {
-                    matches!(
-                        what,
-                        Breach::Suspension(_)
-                            | Breach::Suspensions(_)
-                            | Breach::Yields(_)
-                            | Breach::Beyond { suspended: true, .. }
-                    )
-                }),
-                [callback, rest @ ..] => against(format!(
-                    "whether {callback}{} suspends itself or yields cannot be reported by what observes it",
-                    if rest.is_empty() { String::new() } else { format!(" (and {} more)", rest.len()) }
-                )),
-            },
-            Assumption::Graph => broken(|what| matches!(what, Breach::Unplanned { .. })),
-            Assumption::Complete => match self.lost {
-                Some((at_ns, count)) if now_ns.saturating_sub(at_ns) < forgive_ns => against(format!(
-                    "{count} events were lost, the last {:.1} s ago: what happened meanwhile cannot be known",
-                    now_ns.saturating_sub(at_ns) as f64 / 1e9
-                )),
-                _ => yes,
-            },
-            Assumption::Observed => match self.grounds.unobserved.as_slice() {
-                [] => (self.planned.as_ref().map(|_| true), String::new()),
-                topics => against(format!(
-                    "messages on {} come from publishers that are not observed: how long they waited cannot be known",
-                    topics.join(", ")
-                )),
-            },
-            Assumption::Measured if self.unmeasurable.is_some() => {
-                against(self.unmeasurable.clone().unwrap_or_default())
-            }
-            Assumption::Measured => match self.silent_ns {
-                Some(quiet_ns) => against(format!(
-                    "not measured: {} instances began and none was seen to come to its end in {:.1} s",
-                    self.began.saturating_sub(self.began_in_force),
-                    quiet_ns as f64 / 1e9
-                )),
-                None => (self.ended_in_force.then_some(true), String::new()),
-            },
-            Assumption::Network => match &self.network {
-                Some(words) => against(words.clone()),
-                None => (self.planned.as_ref().map(|_| true), String::new()),
-            },
-            Assumption::Shortest => match self.jitter.against() {
-                Some(words) => against(words),
-                None => (self.ended_in_force.then_some(true), String::new()),
-            },
-            Assumption::Latency => match &self.exceeded {
-                Some(exceeded) => against(format!(
-                    "a latency of {} ms was measured, above the bound of {} ms, and no execution time or arrival above its curve explains it",
-                    ms(exceeded.latency_ns()),
-                    ms(exceeded.bound_ns)
-                )),
-                None => (self.ended_in_force.then_some(true), String::new()),
-            },
+            Assumption::Suspensions => self.breaches.suspensions(planned),
+            Assumption::Delivery => self.delivery.observed(planned, &self.breaches),
+            Assumption::Complete => self.complete.observed(moment.now_ns, moment.forgive_ns),
+            Assumption::Observed => planned.observed(),
+            Assumption::Network => self.network.observed(planned),
+            Assumption::Measured => self.measured.observed(planned),
+            Assumption::Shortest => self.jitter.observed(planned),
+            Assumption::Latency => self.latency.observed(planned),
         }
     }
 
-    fn interval(&self, now_ns: u64, started_ns: u64) -> Interval {
-        let s = |at_ns: u64| at_ns.saturating_sub(started_ns) as f64 / 1e9;
+    fn interval(&self, moment: &Moment) -> Interval {
+        let s = |at_ns: u64| at_ns.saturating_sub(moment.started_ns) as f64 / 1e9;
         let ms = |ns: u64| ns as f64 / 1e6;
         Interval {
             state: self.state,
             from_s: s(self.since_ns),
-            to_s: s(now_ns),
-            bound_ms: self.bound_ns.map(ms),
-            worst_ms: self.worst_ns.map(ms),
-            completions: self.in_interval.completions,
-            late: self.in_interval.late,
+            to_s: s(moment.now_ns),
+            bound_ms: self.planned.bound_ns.map(ms),
+            worst_ms: self.counts.worst_ns.map(ms),
+            completions: self.counts.in_interval.completions,
+            late: self.counts.in_interval.late,
             why: self.why.clone(),
         }
     }
 
-    fn turn(&mut self, now_ns: u64, started_ns: u64, state: State, why: String) {
-        self.intervals.push(self.interval(now_ns, started_ns));
+    fn turn(&mut self, moment: &Moment, state: State, why: String) {
+        self.intervals.push(self.interval(moment));
         if self.intervals.len() > INTERVALS {
             thin(&mut self.intervals);
         }
         if state == State::Degraded {
             self.given_up_why.clone_from(&why);
         }
-        (self.state, self.why, self.since_ns) = (state, why, now_ns);
-        (self.worst_ns, self.in_interval) = (None, Tally::default());
+        (self.state, self.why, self.since_ns) = (state, why, moment.now_ns);
+        (self.counts.worst_ns, self.counts.in_interval) = (None, Tally::default());
     }
 }
 
