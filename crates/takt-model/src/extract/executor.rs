@@ -366,7 +366,7 @@ impl Extractor {
                 tables.topics[topic].arrivals.gap();
             }
         }
-        for (_, subscription) in &mut tables.subscriptions {
+        for (_, subscription) in tables.subscriptions.iter_mut() {
             if pid.is_none_or(|pid| subscription.pid == pid)
                 && let Some(buffer) = &mut subscription.buffer
             {

@@ -49,6 +49,7 @@ mod names;
 mod outside;
 mod publish;
 mod register;
+mod registry;
 mod run;
 mod service;
 mod shortest;

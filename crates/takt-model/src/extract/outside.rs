@@ -182,7 +182,7 @@ impl Extractor {
 
     /// What was learnt of other publishers' stamps was by a clock that is no more.
     pub(super) fn learn_clocks_anew(&mut self) {
-        for (_, subscription) in &mut self.tables.subscriptions {
+        for (_, subscription) in self.tables.subscriptions.iter_mut() {
             subscription.outside.learn_anew();
         }
     }
@@ -194,7 +194,7 @@ impl Extractor {
         let others = error_ns.map_or(Others::Unknown, Others::Within);
         if matches!((self.clocks.others, others), (Others::Unknown, Others::Within(_))) {
             // What could not be known before is no reason to doubt what comes.
-            for (_, subscription) in &mut self.tables.subscriptions {
+            for (_, subscription) in self.tables.subscriptions.iter_mut() {
                 subscription.outside.unknown = 0;
             }
         }

@@ -7,35 +7,34 @@ use takt_ros::event::Handle;
 use super::Extractor;
 use super::delivery::Receipt;
 use super::outside::OutsideState;
+use super::registry::Side;
 use super::run::{MAX_EDGES, add_edge, edge_to, ran_on};
 use super::service::is_of_action;
-use super::state::{Origin, Publication, PublisherState, SourceState, SubscriptionState, Take};
+use super::state::{Origin, Publication, PublisherState, SourceState, SubscriptionState, Take, TakenOf};
 
 /// Messages of an intra-process buffer that are followed.
 const MAX_BUFFERED: u64 = 1024;
 
 impl Extractor {
-    pub(super) fn publisher(&mut self, pid: u32, handle: Handle, rmw: bool) -> Option<usize> {
-        let map = if rmw { &self.tables.rmw_publisher_of } else { &self.tables.publisher_of };
-        if let Some(&publisher) = map.get(&(pid, handle)) {
-            return Some(publisher);
+    pub(super) fn publisher(&mut self, pid: u32, handle: Handle, side: Side) -> Option<usize> {
+        let known = self.tables.publishers.find(side, (pid, handle));
+        if known.is_some() {
+            return known;
         }
         if self.tables.publishers.len() >= self.options.most_objects {
             self.counters.refused += 1;
             return None;
         }
         let topic = self.new_topic(None, false)?;
-        let publisher = self.tables.publishers.insert(PublisherState { topic, node: None });
-        let map = if rmw { &mut self.tables.rmw_publisher_of } else { &mut self.tables.publisher_of };
-        map.insert((pid, handle), publisher);
-        Some(publisher)
+        let state = PublisherState { topic, node: None };
+        Some(self.tables.publishers.enter_seen(side, (pid, handle), state))
     }
 
     pub(super) fn rcl_publish(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>, handle: Handle) {
         let state = &mut self.tables.threads[thread];
         let pid = state.pid;
         let open = state.publication.take();
-        let Some(publisher) = self.publisher(pid, handle, false) else { return };
+        let Some(publisher) = self.publisher(pid, handle, Side::Rcl) else { return };
         // The second step of a message that went to subscribers in the process first.
         let message = match open.filter(|open| open.intra_only && open.publisher == publisher) {
             Some(open) => Some(open.message),
@@ -61,17 +60,15 @@ impl Extractor {
         let message = match open {
             Some(open) => {
                 // Attached late: two handles of one publisher.
-                if rmw_handle != 0
-                    && self.tables.rmw_publisher_of.len() < self.options.most_objects
-                    && !self.tables.rmw_publisher_of.contains_key(&(pid, rmw_handle))
-                {
-                    self.tables.rmw_publisher_of.insert((pid, rmw_handle), open.publisher);
+                if rmw_handle != 0 {
+                    let most = self.options.most_objects;
+                    self.tables.publishers.link((pid, rmw_handle), open.publisher, most);
                 }
                 Some(open.message)
             }
             // The steps before were not seen.
             None if rmw_handle != 0 => {
-                let Some(publisher) = self.publisher(pid, rmw_handle, true) else { return };
+                let Some(publisher) = self.publisher(pid, rmw_handle, Side::Middleware) else { return };
                 self.published(thread, at_ns, cpu_ns, publisher)
             }
             None => None,
@@ -90,7 +87,7 @@ impl Extractor {
 
     pub(super) fn intra_publish(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>, handle: Handle) {
         let pid = self.tables.threads[thread].pid;
-        let Some(publisher) = self.publisher(pid, handle, false) else { return };
+        let Some(publisher) = self.publisher(pid, handle, Side::Rcl) else { return };
         let Some(message) = self.published(thread, at_ns, cpu_ns, publisher) else { return };
         self.tables.threads[thread].publication = Some(Publication { publisher, message, intra_only: true });
         let topic = self.tables.topic(self.tables.publishers[publisher].topic);
@@ -307,8 +304,8 @@ impl Extractor {
         stamp: i64,
     ) {
         let pid = self.tables.threads[thread].pid;
-        let subscription = match self.tables.rmw_subscription_of.get(&(pid, rmw_handle)) {
-            Some(&subscription) => subscription,
+        let subscription = match self.tables.subscriptions.find(Side::Middleware, (pid, rmw_handle)) {
+            Some(subscription) => subscription,
             None => match self.unknown_subscription(pid, rmw_handle) {
                 Some(subscription) => subscription,
                 None => return,
@@ -366,8 +363,15 @@ impl Extractor {
             });
         }
         let message = exact.map(|(number, _)| number);
-        self.tables.threads[thread].take =
-            Some(Take { subscription, message, at_ns, sent_ns, unknown, head, receipt });
+        self.tables.threads[thread].take = Some(Take {
+            of: TakenOf::Subscription(subscription),
+            message,
+            at_ns,
+            sent_ns,
+            unknown,
+            head,
+            receipt,
+        });
         if of_action {
             self.inferred(thread, at_ns, cpu_ns, Origin::Subscription { subscription }, message, receipt);
         }
@@ -394,7 +398,7 @@ impl Extractor {
             return None;
         }
         let topic = self.new_topic(None, false)?;
-        let subscription = self.tables.subscriptions.insert(SubscriptionState {
+        let state = SubscriptionState {
             handle: 0,
             pid,
             topic,
@@ -406,8 +410,7 @@ impl Extractor {
             outside: OutsideState::default(),
             object: 0,
             buffer: None,
-        });
-        self.tables.rmw_subscription_of.insert((pid, rmw_handle), subscription);
-        Some(subscription)
+        };
+        Some(self.tables.subscriptions.enter_seen(Side::Middleware, (pid, rmw_handle), state))
     }
 }

@@ -6,21 +6,48 @@ use rustc_hash::FxHashMap;
 use takt_ros::event::{Handle, Kind, MemberKind};
 
 use super::outside::OutsideState;
+use super::registry::{Registry, Side};
 use super::state::{
-    Key, NodeState, ObjectState, Origin, PublisherState, ServiceState, SubscriptionState, TimerState,
+    Key, NodeState, ObjectState, Origin, PublisherState, ServiceState, SubscriptionState, Tables, TimerState,
 };
 use super::timer::TimerGrid;
 use super::{Counters, Extractor};
 
-macro_rules! insert {
-    ($self:ident, $table:ident, $value:expr) => {
-        if $self.tables.$table.len() >= $self.options.most_objects {
-            $self.counters.refused += 1;
-            return;
-        } else {
-            $self.tables.$table.insert($value)
-        }
-    };
+/// An object that is registered under a handle.
+trait Registered {
+    /// The callback that ends with it.
+    fn callback(&self) -> Option<usize> {
+        None
+    }
+
+    /// Forgets what leads to the one of this place.
+    fn unlink(_tables: &mut Tables, _index: usize) {}
+}
+
+impl Registered for NodeState {}
+
+impl Registered for PublisherState {}
+
+impl Registered for SubscriptionState {
+    fn callback(&self) -> Option<usize> {
+        self.callback
+    }
+
+    fn unlink(tables: &mut Tables, index: usize) {
+        tables.topics.iter_mut().for_each(|topic| topic.intra.retain(|known| *known != index));
+    }
+}
+
+impl Registered for ServiceState {
+    fn callback(&self) -> Option<usize> {
+        self.callback
+    }
+}
+
+impl Registered for TimerState {
+    fn callback(&self) -> Option<usize> {
+        self.callback
+    }
 }
 
 impl Extractor {
@@ -47,36 +74,20 @@ impl Extractor {
                 } else {
                     format!("{namespace}/{name}").into()
                 };
-                let index = insert!(self, nodes, NodeState { pid, name: full });
-                if let Some(old) = self.tables.node_of.insert((pid, *node), index) {
-                    self.tables.nodes.try_remove(old);
-                }
+                self.enter(|tables| &mut tables.nodes, pid, [*node, 0], NodeState { pid, name: full });
             }
             Kind::PublisherInit { publisher, node, rmw_publisher, topic, .. } => {
                 let Some(topic) = self.named_topic(topic, false) else { return };
-                let node = self.tables.node_of.get(&(pid, *node)).copied();
-                let index = insert!(self, publishers, PublisherState { topic, node });
-                if let Some(old) = self.tables.publisher_of.insert((pid, *publisher), index) {
-                    self.tables.publishers.try_remove(old);
-                    self.tables.rmw_publisher_of.retain(|_, known| *known != old);
-                }
-                if *rmw_publisher != 0 {
-                    let old = self.tables.rmw_publisher_of.insert((pid, *rmw_publisher), index);
-                    if let Some(old) =
-                        old.filter(|old| !self.tables.publisher_of.values().any(|known| known == old))
-                    {
-                        self.tables.publishers.try_remove(old);
-                    }
-                }
+                let state = PublisherState { topic, node: self.node(pid, *node) };
+                self.enter(|tables| &mut tables.publishers, pid, [*publisher, *rmw_publisher], state);
             }
             Kind::SubscriptionInit { subscription, node, rmw_subscription, topic, depth } => {
                 let Some(topic) = self.named_topic(topic, false) else { return };
-                let node = self.tables.node_of.get(&(pid, *node)).copied();
                 let state = SubscriptionState {
                     handle: *subscription,
                     pid,
                     topic,
-                    node,
+                    node: self.node(pid, *node),
                     depth: *depth,
                     callback: None,
                     joined: 0,
@@ -85,25 +96,15 @@ impl Extractor {
                     object: 0,
                     buffer: None,
                 };
-                let index = insert!(self, subscriptions, state);
-                if let Some(old) = self.tables.subscription_of.insert((pid, *subscription), index) {
-                    self.end_callback(self.tables.subscriptions.get(old).and_then(|s| s.callback));
-                    self.tables.subscriptions.try_remove(old);
-                    self.tables.rmw_subscription_of.retain(|_, known| *known != old);
-                    self.tables.topics.iter_mut().for_each(|t| t.intra.retain(|known| *known != old));
-                }
-                if *rmw_subscription != 0 {
-                    let old = self.tables.rmw_subscription_of.insert((pid, *rmw_subscription), index);
-                    if let Some(old) =
-                        old.filter(|old| !self.tables.subscription_of.values().any(|known| known == old))
-                    {
-                        self.end_callback(self.tables.subscriptions.get(old).and_then(|s| s.callback));
-                        self.tables.subscriptions.try_remove(old);
-                    }
-                }
+                self.enter(
+                    |tables| &mut tables.subscriptions,
+                    pid,
+                    [*subscription, *rmw_subscription],
+                    state,
+                );
             }
             Kind::SubscriptionObject { subscription, object } => {
-                let subscription = self.tables.subscription_of.get(&(pid, *subscription)).copied();
+                let subscription = self.tables.subscriptions.find(Side::Rcl, (pid, *subscription));
                 if let Some(state) = subscription.and_then(|index| self.tables.subscriptions.get_mut(index)) {
                     state.object = *object;
                 }
@@ -114,19 +115,13 @@ impl Extractor {
             }
             Kind::ServiceInit { service, node, rmw_service, name } => {
                 let Some(state) = self.service_state(pid, *service, *node, name) else { return };
-                let index = insert!(self, services, state);
-                self.tables.threads[thread].made_service = Some(index);
-                if let Some(old) = self.tables.service_of.insert((pid, *service), index) {
-                    self.end_callback(self.tables.services.get(old).and_then(|s| s.callback));
-                    self.tables.services.try_remove(old);
-                    self.tables.rmw_service_of.retain(|_, known| *known != old);
-                }
-                if *rmw_service != 0 {
-                    self.tables.rmw_service_of.insert((pid, *rmw_service), index);
+                let index = self.enter(|tables| &mut tables.services, pid, [*service, *rmw_service], state);
+                if index.is_some() {
+                    self.tables.threads[thread].made_service = index;
                 }
             }
             Kind::ServiceCallback { service, callback } => {
-                let Some(&service) = self.tables.service_of.get(&(pid, *service)) else { return };
+                let Some(service) = self.tables.services.find(Side::Rcl, (pid, *service)) else { return };
                 self.end_callback(self.tables.services[service].callback);
                 if let Some(index) = self.new_callback(pid, Origin::Service { service }) {
                     self.tables.services[service].callback = Some(index);
@@ -136,37 +131,24 @@ impl Extractor {
             }
             Kind::ClientInit { client, node, rmw_client, name } => {
                 let Some(state) = self.service_state(pid, *client, *node, name) else { return };
-                let index = insert!(self, clients, state);
-                self.tables.threads[thread].made_client = Some(index);
-                if let Some(old) = self.tables.client_of.insert((pid, *client), index) {
-                    self.end_callback(self.tables.clients.get(old).and_then(|s| s.callback));
-                    self.tables.clients.try_remove(old);
-                    self.tables.rmw_client_of.retain(|_, known| *known != old);
-                }
-                if *rmw_client != 0 {
-                    self.tables.rmw_client_of.insert((pid, *rmw_client), index);
+                let index = self.enter(|tables| &mut tables.clients, pid, [*client, *rmw_client], state);
+                if index.is_some() {
+                    self.tables.threads[thread].made_client = index;
                 }
             }
             Kind::TimerInit { timer, period_ns } => {
                 let period_ns = u64::try_from(*period_ns).ok().filter(|&period| period > 0);
-                let index = insert!(
-                    self,
-                    timers,
-                    TimerState {
-                        handle: *timer,
-                        created_ns: self.now_ns,
-                        period_ns,
-                        node: None,
-                        callback: None
-                    }
-                );
-                if let Some(old) = self.tables.timer_of.insert((pid, *timer), index) {
-                    self.end_callback(self.tables.timers.get(old).and_then(|t| t.callback));
-                    self.tables.timers.try_remove(old);
-                }
+                let state = TimerState {
+                    handle: *timer,
+                    created_ns: self.now_ns,
+                    period_ns,
+                    node: None,
+                    callback: None,
+                };
+                self.enter(|tables| &mut tables.timers, pid, [*timer, 0], state);
             }
             Kind::TimerCallback { timer, callback } => {
-                let Some(&timer) = self.tables.timer_of.get(&(pid, *timer)) else { return };
+                let Some(timer) = self.tables.timers.find(Side::Rcl, (pid, *timer)) else { return };
                 let grid = self.tables.timers[timer]
                     .period_ns
                     .map(|period_ns| TimerGrid::new(period_ns, Some(self.tables.timers[timer].created_ns)));
@@ -181,8 +163,8 @@ impl Extractor {
                 if let Some(group) = self.tables.threads[thread].joining_timer.take() {
                     remember(&mut self.tables.group_of, (pid, *timer), group, most, &mut self.counters);
                 }
-                let node = self.tables.node_of.get(&(pid, *node)).copied();
-                if let Some(&timer) = self.tables.timer_of.get(&(pid, *timer)) {
+                let node = self.node(pid, *node);
+                if let Some(timer) = self.tables.timers.find(Side::Rcl, (pid, *timer)) {
                     self.tables.timers[timer].node = node;
                     self.renamed = true;
                 }
@@ -209,6 +191,36 @@ impl Extractor {
             }
             _ => {}
         }
+    }
+
+    fn node(&self, pid: u32, node: Handle) -> Option<usize> {
+        self.tables.nodes.find(Side::Rcl, (pid, node))
+    }
+
+    /// Enters an object under its handle and its middleware's (0: it has none), unless there are
+    /// too many. What had them before was destroyed: it goes, and its callback ends.
+    fn enter<T: Registered>(
+        &mut self,
+        table: fn(&mut Tables) -> &mut Registry<T>,
+        pid: u32,
+        [handle, middleware]: [Handle; 2],
+        object: T,
+    ) -> Option<usize> {
+        let registry = table(&mut self.tables);
+        if registry.len() >= self.options.most_objects {
+            self.counters.refused += 1;
+            return None;
+        }
+        let middleware = (middleware != 0).then_some((pid, middleware));
+        let (index, replaced) = registry.enter((pid, handle), middleware, object);
+        for old in replaced.into_iter().flatten() {
+            // Its callback's name is that of the object.
+            let callback = table(&mut self.tables).get(old).and_then(T::callback);
+            self.end_callback(callback);
+            table(&mut self.tables).try_remove(old);
+            T::unlink(&mut self.tables, old);
+        }
+        Some(index)
     }
 
     /// A callback group of the thread's process has a new member ([`Kind::GroupMember`] says how it
@@ -307,11 +319,10 @@ impl Extractor {
     ) -> Option<ServiceState> {
         let requests = self.named_topic(&format!("{name} (requests)").into(), true)?;
         let responses = self.named_topic(&format!("{name} (responses)").into(), true)?;
-        let node = self.tables.node_of.get(&(pid, node)).copied();
         Some(ServiceState {
             handle,
             name: name.clone(),
-            node,
+            node: self.node(pid, node),
             requests,
             responses,
             callback: None,

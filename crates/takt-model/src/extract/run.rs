@@ -6,7 +6,7 @@ use super::Extractor;
 use super::delivery::Receipt;
 use super::names;
 use super::startup::Arrivals;
-use super::state::{CallbackState, Edge, Frame, Origin, SubscriptionState, Tag};
+use super::state::{CallbackState, Edge, Frame, Origin, SubscriptionState, Tag, TakenOf};
 use super::suspend::Ended;
 use crate::chain::Skip;
 use crate::{ArrivalRecorder, GreatestRecorder};
@@ -99,7 +99,8 @@ impl Extractor {
                 let message = if intra {
                     self.pop_buffer(subscription)
                 } else {
-                    take.filter(|take| take.subscription == subscription).and_then(|take| take.message)
+                    take.filter(|take| take.of == TakenOf::Subscription(subscription))
+                        .and_then(|take| take.message)
                 };
                 match message.and_then(|message| self.messages.get(message)) {
                     Some(message) => {
@@ -139,7 +140,7 @@ impl Extractor {
                 self.tables.callbacks[index].arrivals.record(released_ns, starting);
             }
             Origin::Unknown { .. } => {
-                self.learn_unknown(index, pid, take.map(|take| take.subscription));
+                self.learn_unknown(index, pid, take.map(|take| take.of));
                 self.tables.callbacks[index].arrivals.record(at_ns, starting);
             }
             _ => self.tables.callbacks[index].arrivals.record(at_ns, starting),
@@ -149,11 +150,11 @@ impl Extractor {
             Origin::Subscription { .. } if intra => {
                 Some(Receipt { at_ns, took_ns: 0, stamped: true, own: false })
             }
-            Origin::Subscription { subscription } => {
-                take.filter(|take| take.subscription == subscription).and_then(|take| take.receipt)
-            }
+            Origin::Subscription { subscription } => take
+                .filter(|take| take.of == TakenOf::Subscription(subscription))
+                .and_then(|take| take.receipt),
             Origin::Service { .. } => {
-                take.filter(|take| take.subscription == usize::MAX).and_then(|take| take.receipt)
+                take.filter(|take| take.of == TakenOf::Service).and_then(|take| take.receipt)
             }
             _ => None,
         };
@@ -378,8 +379,8 @@ impl Extractor {
 
     /// A callback whose registration was missed: a message taken just before its start says what it
     /// is.
-    pub(super) fn learn_unknown(&mut self, index: usize, pid: u32, taken: Option<usize>) {
-        let Some(subscription) = taken else { return };
+    pub(super) fn learn_unknown(&mut self, index: usize, pid: u32, taken: Option<TakenOf>) {
+        let Some(TakenOf::Subscription(subscription)) = taken else { return };
         let Some(state) = self.tables.subscriptions.get_mut(subscription) else { return };
         if state.pid == pid && state.callback.is_none() {
             state.callback = Some(index);

@@ -5,8 +5,9 @@ use takt_ros::event::{Handle, ServiceStep};
 use super::Extractor;
 use super::delivery::Receipt;
 use super::messages::Message;
+use super::registry::Side;
 use super::run::{add_edge, ran_on};
-use super::state::{Frame, Origin, Take};
+use super::state::{Frame, Origin, Take, TakenOf};
 
 impl Extractor {
     pub(super) fn service_step(
@@ -22,7 +23,7 @@ impl Extractor {
         match step {
             ServiceStep::SendRequest => {
                 let Some(client) =
-                    self.tables.rmw_client_of.get(&key).and_then(|&i| self.tables.clients.get(i))
+                    self.tables.clients.find(Side::Middleware, key).and_then(|i| self.tables.clients.get(i))
                 else {
                     return;
                 };
@@ -34,8 +35,11 @@ impl Extractor {
                 }
             }
             ServiceStep::SendResponse => {
-                let Some(service) =
-                    self.tables.rmw_service_of.get(&key).and_then(|&i| self.tables.services.get(i))
+                let Some(service) = self
+                    .tables
+                    .services
+                    .find(Side::Middleware, key)
+                    .and_then(|i| self.tables.services.get(i))
                 else {
                     return;
                 };
@@ -76,8 +80,11 @@ impl Extractor {
                 }
             }
             ServiceStep::TakeRequest => {
-                let Some(service) =
-                    self.tables.rmw_service_of.get(&key).and_then(|&i| self.tables.services.get(i))
+                let Some(service) = self
+                    .tables
+                    .services
+                    .find(Side::Middleware, key)
+                    .and_then(|i| self.tables.services.get(i))
                 else {
                     return;
                 };
@@ -87,7 +94,7 @@ impl Extractor {
                 let after_ns = self.tables.threads[thread].received.take();
                 let receipt = message.and_then(|m| self.received(thread, m, at_ns, after_ns));
                 self.tables.threads[thread].take = Some(Take {
-                    subscription: usize::MAX,
+                    of: TakenOf::Service,
                     message,
                     at_ns,
                     sent_ns: None,
@@ -99,14 +106,14 @@ impl Extractor {
                 let eventless =
                     index.is_none_or(|index| self.tables.callbacks.get(index).is_some_and(|c| c.eventless));
                 if eventless
-                    && let Some(&service) = self.tables.rmw_service_of.get(&key)
+                    && let Some(service) = self.tables.services.find(Side::Middleware, key)
                     && is_of_action(&self.tables.services[service].name)
                 {
                     self.inferred(thread, at_ns, cpu_ns, Origin::Service { service }, message, receipt);
                 }
             }
             ServiceStep::TakeResponse => {
-                let Some(&client) = self.tables.rmw_client_of.get(&key) else { return };
+                let Some(client) = self.tables.clients.find(Side::Middleware, key) else { return };
                 let Some(topic) = self.tables.clients.get(client).map(|client| client.responses) else {
                     return;
                 };

@@ -210,7 +210,7 @@ impl Builder<'_> {
     fn subscribed_by_python(&mut self, nodes: &BTreeMap<usize, NodeId>, topics: &BTreeMap<usize, TopicId>) {
         let tables = &self.extractor.tables;
         let mut subscribed: BTreeMap<TopicId, Vec<NodeId>> = BTreeMap::new();
-        for (_, subscription) in &tables.subscriptions {
+        for (_, subscription) in tables.subscriptions.iter() {
             let Some(&topic) = topics.get(&tables.topic(subscription.topic)) else { continue };
             let node = subscription.node.and_then(|node| nodes.get(&node));
             let Some(&node) = node.filter(|node| self.model.python.nodes.contains(node)) else { continue };
@@ -451,7 +451,7 @@ impl Builder<'_> {
     /// has a client and only one of its callbacks can be meant.
     fn request_edges(&mut self, ids: &BTreeMap<usize, CallbackId>, topics: &BTreeMap<usize, TopicId>) {
         let tables = &self.extractor.tables;
-        for (_, service) in &tables.services {
+        for (_, service) in tables.services.iter() {
             let Some(&requests) = topics.get(&tables.topic(service.requests)) else { continue };
             if self.model.callbacks.iter().any(|c| c.publishes.contains(&requests)) {
                 continue;

@@ -8,6 +8,7 @@ use slab::Slab;
 use takt_ros::event::Handle;
 
 use super::outside::OutsideState;
+use super::registry::Registry;
 use super::startup::Arrivals;
 use super::suspend::{OffCpu, Suspensions};
 use super::timer::TimerGrid;
@@ -157,10 +158,18 @@ impl ThreadState {
     }
 }
 
+/// What a message was taken of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TakenOf {
+    Subscription(usize),
+    /// A request: services are found by their own handles.
+    Service,
+}
+
 /// A message taken and not yet handed to a callback.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Take {
-    pub subscription: usize,
+    pub of: TakenOf,
     pub message: Option<u64>,
     pub at_ns: u64,
     /// When its publisher, which is not observed, says to have published it, by our clock.
@@ -430,25 +439,15 @@ pub(crate) struct ObjectState {
 pub(crate) struct Tables {
     pub threads: Slab<ThreadState>,
     pub thread_of: FxHashMap<(u32, u32), usize>,
-    pub nodes: Slab<NodeState>,
-    pub node_of: FxHashMap<Key, usize>,
+    pub nodes: Registry<NodeState>,
     pub topics: Vec<TopicState>,
     pub topic_of: FxHashMap<Arc<str>, usize>,
-    pub publishers: Slab<PublisherState>,
-    pub publisher_of: FxHashMap<Key, usize>,
-    pub rmw_publisher_of: FxHashMap<Key, usize>,
-    pub subscriptions: Slab<SubscriptionState>,
-    pub subscription_of: FxHashMap<Key, usize>,
-    pub rmw_subscription_of: FxHashMap<Key, usize>,
+    pub publishers: Registry<PublisherState>,
+    pub subscriptions: Registry<SubscriptionState>,
     pub objects: FxHashMap<Key, ObjectState>,
-    pub services: Slab<ServiceState>,
-    pub service_of: FxHashMap<Key, usize>,
-    pub rmw_service_of: FxHashMap<Key, usize>,
-    pub clients: Slab<ServiceState>,
-    pub client_of: FxHashMap<Key, usize>,
-    pub rmw_client_of: FxHashMap<Key, usize>,
-    pub timers: Slab<TimerState>,
-    pub timer_of: FxHashMap<Key, usize>,
+    pub services: Registry<ServiceState>,
+    pub clients: Registry<ServiceState>,
+    pub timers: Registry<TimerState>,
     pub callbacks: Slab<CallbackState>,
     pub callback_of: FxHashMap<Key, usize>,
     pub symbol_of: FxHashMap<Key, Arc<str>>,
@@ -547,26 +546,16 @@ impl Tables {
 
     /// Forgets whatever the process registered; its callbacks and threads stay.
     pub(crate) fn forget_process(&mut self, pid: u32) {
-        fn purge<T>(slab: &mut Slab<T>, maps: &mut [&mut FxHashMap<Key, usize>], pid: u32) {
-            for map in maps {
-                map.retain(|&(owner, _), index| {
-                    if owner == pid {
-                        slab.try_remove(*index);
-                    }
-                    owner != pid
-                });
-            }
-        }
-        purge(&mut self.nodes, &mut [&mut self.node_of], pid);
-        purge(&mut self.publishers, &mut [&mut self.publisher_of, &mut self.rmw_publisher_of], pid);
-        purge(&mut self.services, &mut [&mut self.service_of, &mut self.rmw_service_of], pid);
-        purge(&mut self.clients, &mut [&mut self.client_of, &mut self.rmw_client_of], pid);
-        purge(&mut self.timers, &mut [&mut self.timer_of], pid);
+        self.nodes.forget(pid);
+        self.publishers.forget(pid);
+        self.services.forget(pid);
+        self.clients.forget(pid);
+        self.timers.forget(pid);
         let subscriptions = &self.subscriptions;
         for topic in &mut self.topics {
             topic.intra.retain(|&index| subscriptions.get(index).is_some_and(|s| s.pid != pid));
         }
-        purge(&mut self.subscriptions, &mut [&mut self.subscription_of, &mut self.rmw_subscription_of], pid);
+        self.subscriptions.forget(pid);
         self.objects.retain(|&(owner, _), _| owner != pid);
         self.symbol_of.retain(|&(owner, _), _| owner != pid);
         self.callback_of.retain(|&(owner, _), _| owner != pid);
