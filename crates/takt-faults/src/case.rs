@@ -14,7 +14,7 @@ pub use crate::witness::Urgency;
 /// Groups of cases, as `by_kind` counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum CaseKind {
     /// No fault: the robot must move, else the test is blind.
     Control,
     /// What happens to the connection.
@@ -35,7 +35,7 @@ pub enum Kind {
     Output,
 }
 
-impl Kind {
+impl CaseKind {
     /// All, in the order of a report.
     pub const ALL: [Self; 9] = [
         Self::Control,
@@ -162,7 +162,7 @@ pub struct Case {
     /// Its name, unique: `kind/what`.
     pub name: String,
     /// Its group.
-    pub kind: Kind,
+    pub kind: CaseKind,
     pub plant: Plant,
     /// How long the fault lasts, milliseconds.
     pub hold_ms: u64,
@@ -190,7 +190,7 @@ pub struct Case {
 
 impl Case {
     /// A case of a fault that stops the robot within a limit and lets it move on afterwards.
-    pub fn new(kind: Kind, name: impl AsRef<str>, plant: Plant) -> Self {
+    pub fn new(kind: CaseKind, name: impl AsRef<str>, plant: Plant) -> Self {
         let group = serde_json::to_value(kind).ok().and_then(|name| name.as_str().map(str::to_owned));
         Self {
             name: format!("{}/{}", group.unwrap_or_default(), name.as_ref()),

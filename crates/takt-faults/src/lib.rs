@@ -36,7 +36,7 @@ pub mod report;
 mod run;
 pub mod witness;
 
-pub use case::{Case, Kind};
+pub use case::{Case, CaseKind};
 pub use error::FaultError;
 pub use report::{CaseReport, Report, Violation};
 pub use run::{Options, run_all};

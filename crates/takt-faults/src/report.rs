@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::case::Kind;
+use crate::case::CaseKind;
 
 /// What a robot, or a verdict, did and should not have done.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -19,7 +19,7 @@ pub struct Violation {
 pub struct CaseReport {
     pub name: String,
     /// Group.
-    pub kind: Kind,
+    pub kind: CaseKind,
     /// Whether it could be tried at all here; else why not.
     pub skipped: Option<String>,
     /// From when the fault could be known until the robot was commanded to stand, milliseconds.
@@ -50,7 +50,7 @@ pub struct Report {
     pub cases: usize,
     pub violations: usize,
     /// Both by group.
-    pub by_kind: BTreeMap<Kind, Count>,
+    pub by_kind: BTreeMap<CaseKind, Count>,
     /// Cases that could not be tried here.
     pub skipped: usize,
     /// How long it all took, seconds.
@@ -69,7 +69,7 @@ pub(crate) const RULE: &str = "judged by the controller's own log: commanded to 
 impl Report {
     pub(crate) fn new(mut details: Vec<CaseReport>, seconds: f64) -> Self {
         details.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
-        let mut by_kind: BTreeMap<Kind, Count> = BTreeMap::new();
+        let mut by_kind: BTreeMap<CaseKind, Count> = BTreeMap::new();
         for case in details.iter().filter(|case| case.skipped.is_none()) {
             let count = by_kind.entry(case.kind).or_default();
             count.cases += 1;

@@ -10,7 +10,7 @@ pub mod steps;
 pub use requirement::Requirement;
 
 use serde::{Deserialize, Serialize};
-use takt_load::gpu::{Interference, InterferenceWork, Kind, Priority};
+use takt_load::gpu::{GpuLoadKind, Interference, InterferenceWork, Priority};
 use takt_rt::clock::monotonic_ns;
 use takt_stats::Summary;
 
@@ -217,11 +217,11 @@ pub fn check(options: &CheckOptions, progress: &mut dyn FnMut(&str)) -> Result<C
     })
 }
 
-fn kind_name(kind: Kind) -> &'static str {
+fn kind_name(kind: GpuLoadKind) -> &'static str {
     match kind {
-        Kind::Compute => "compute",
-        Kind::Memory => "memory",
-        Kind::Copies => "copies",
+        GpuLoadKind::Compute => "compute",
+        GpuLoadKind::Memory => "memory",
+        GpuLoadKind::Copies => "copies",
     }
 }
 

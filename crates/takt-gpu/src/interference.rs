@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::{Builder, JoinHandle};
 
-use takt_load::gpu::{Interference, InterferenceWork, Kind};
+use takt_load::gpu::{GpuLoadKind, Interference, InterferenceWork};
 use takt_rt::census::Registration;
 use takt_rt::clock::{monotonic_ns, sleep_until, thread_cpu_ns};
 use takt_rt::policy::Policy;
@@ -177,15 +177,15 @@ impl Work {
         let words = usize::try_from(config.mib * MIB / 4).unwrap_or(usize::MAX);
         let kernel = |name| gpu.module(&INTERFERENCE_KERNELS)?.function(name);
         Ok(match config.kind {
-            Kind::Compute => {
+            GpuLoadKind::Compute => {
                 let out = gpu.buffer(grid.blocks[0] as usize)?;
                 Self::Compute { kernel: kernel("interfere_compute")?, out }
             }
-            Kind::Memory => {
+            GpuLoadKind::Memory => {
                 let (from, to) = (gpu.buffer(words)?, gpu.buffer(words)?);
                 Self::Memory { kernel: kernel("interfere_memory")?, from, to }
             }
-            Kind::Copies => Self::Copies {
+            GpuLoadKind::Copies => Self::Copies {
                 up: gpu.pinned(words)?,
                 down: gpu.pinned(words)?,
                 near: gpu.buffer(words)?,
@@ -279,7 +279,7 @@ impl Worker {
         let grid = Grid { blocks: [blocks as u32, 1, 1], threads: [THREADS, 1, 1], shared_bytes: 0 };
         let lanes = (0..config.streams).map(|_| Lane::new(&gpu, config, grid)).collect::<Result<_, _>>()?;
         let mut worker = Self { lanes, next: 0, grid, rounds: 16, gpu, duty: config.duty };
-        if config.kind == Kind::Compute {
+        if config.kind == GpuLoadKind::Compute {
             worker.calibrate(config.kernel_us.saturating_mul(1000))?;
         }
         Ok(worker)

@@ -42,7 +42,7 @@ pub use live::{LiveMeasure, LiveMeasures, LiveSeries};
 pub use machine_asked::{MachineAsked, Scheduler};
 pub use options::{Interference, RunOptions, Target, View};
 pub use registry::Registry;
-pub use robot::{Event, Kind, Observe, Robot, RobotFile, Running};
+pub use robot::{Event, Observe, Robot, RobotFile, RobotKind, Running};
 pub use run::Ran;
 pub use session::{SETTLE, Session, file_name};
 pub use summary::{RunSummary, SeriesSummary};

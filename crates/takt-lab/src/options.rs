@@ -34,7 +34,7 @@ pub enum Target {
     /// This very folder, which must not exist.
     Exactly(PathBuf),
     /// This very folder, which a kill left: the run goes on in it. For robots that can
-    /// ([`crate::robot::Kind::cannot_resume`]).
+    /// ([`crate::robot::RobotKind::cannot_resume`]).
     Resume(PathBuf),
 }
 

@@ -1,5 +1,5 @@
 //! Questions of a paper that a campaign over `policy` and `noise` answers: what a robot's
-//! [`Kind`](crate::Kind) is given to answer them, and what it says.
+//! [`RobotKind`](crate::RobotKind) is given to answer them, and what it says.
 
 use serde::{Deserialize, Serialize};
 

@@ -10,7 +10,7 @@ use takt_rundir::check_claims;
 
 use crate::LabError;
 use crate::envelope::{ConfigError, ROBOT};
-use crate::robot::{Kind, RobotFile, Scaled};
+use crate::robot::{RobotFile, RobotKind, Scaled};
 
 /// The key that says which robot it is. A table of that name is the arm of a cell.
 #[derive(Deserialize)]
@@ -22,13 +22,13 @@ struct Which {
 /// robot.
 #[derive(Clone, Copy, Debug)]
 pub struct Registry {
-    kinds: &'static [&'static Kind],
+    kinds: &'static [&'static RobotKind],
     unnamed: Option<&'static str>,
 }
 
 impl Registry {
     /// Of these.
-    pub const fn new(kinds: &'static [&'static Kind]) -> Self {
+    pub const fn new(kinds: &'static [&'static RobotKind]) -> Self {
         Self { kinds, unnamed: None }
     }
 
@@ -38,12 +38,12 @@ impl Registry {
     }
 
     /// What there is.
-    pub fn kinds(&self) -> &'static [&'static Kind] {
+    pub fn kinds(&self) -> &'static [&'static RobotKind] {
         self.kinds
     }
 
     /// The robot of that name.
-    pub fn kind(&self, robot: &str) -> Option<&'static Kind> {
+    pub fn kind(&self, robot: &str) -> Option<&'static RobotKind> {
         self.kinds.iter().copied().find(|kind| kind.name == robot)
     }
 
@@ -151,7 +151,7 @@ impl Registry {
     }
 
     /// The robot that a text is about, and whether the text names it.
-    fn kind_of(&self, text: &str) -> Result<(&'static Kind, bool), ConfigError> {
+    fn kind_of(&self, text: &str) -> Result<(&'static RobotKind, bool), ConfigError> {
         let which: Which = toml::from_str(text)?;
         let named = which.robot.as_ref().and_then(toml::Value::as_str);
         let robot = named

@@ -67,7 +67,7 @@ pub type Observe<'a> = &'a mut dyn FnMut(Event<'_>);
 /// What all robots of one sort have in common. One static of it in the robot's crate is what a
 /// registry lists.
 #[derive(Debug)]
-pub struct Kind {
+pub struct RobotKind {
     /// What the key `robot` of its files says.
     pub name: &'static str,
     /// Shipped configurations: name and TOML. The first has the robot's name.
@@ -98,7 +98,7 @@ pub struct Kind {
     pub read: fn(&str, &str, &Path) -> Result<RobotFile, LabError>,
 }
 
-impl Kind {
+impl RobotKind {
     /// A robot that has nothing but its configuration.
     pub const fn new(
         name: &'static str,
@@ -147,7 +147,7 @@ pub struct GuestNeeds {
 }
 
 /// Reads a configuration whose types say all but what [`Robot::validate`] checks: what most robots
-/// have for [`Kind::read`].
+/// have for [`RobotKind::read`].
 ///
 /// # Errors
 /// [`LabError::File`], which names file, line and what is accepted.
@@ -210,7 +210,7 @@ impl Scaled {
 /// with the [`Envelope`] as a field that [`parse`] fills: `#[serde(flatten, skip_deserializing)]`.
 pub trait Robot: Erased + Debug + Send + Sync {
     /// What all robots of this sort have in common.
-    fn kind(&self) -> &'static Kind;
+    fn kind(&self) -> &'static RobotKind;
 
     /// What its file says as any robot's does.
     fn envelope(&self) -> &Envelope;
@@ -363,7 +363,7 @@ pub trait Robot: Erased + Debug + Send + Sync {
 #[macro_export]
 macro_rules! robot_basics {
     ($kind:ident) => {
-        fn kind(&self) -> &'static $crate::robot::Kind {
+        fn kind(&self) -> &'static $crate::robot::RobotKind {
             &$kind
         }
 

@@ -1,10 +1,9 @@
 //! Cameras: replay, synthetic scene, RealSense, and the MCAP recorder.
 //!
-//! Every backend implements [`Camera`], and the struct of its keys [`CameraBackend`]; [`open`] opens
-//! the one that a [`CameraConfig`] names. A
-//! [`CameraFeed`] runs a camera in its driver thread and publishes [`Frame`]s to consumers without
-//! copying; a [`recording::Recorder`] writes any of them to an MCAP file that
-//! [`recording::ReplayCamera`] and Foxglove read.
+//! Every backend implements [`Camera`], and the struct of its keys [`CameraBackend`]; [`open`]
+//! opens the one that a [`CameraConfig`] names. A [`CameraFeed`] runs a camera in its driver thread
+//! and publishes [`Frame`]s to consumers without copying; a [`recording::Recorder`] writes any of
+//! them to an MCAP file that [`recording::ReplayCamera`] and Foxglove read.
 //!
 //! | backend | depth | pace |
 //! |---|---|---|

@@ -31,7 +31,7 @@ pub enum Priority {
 /// What gets in the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum GpuLoadKind {
     /// Arithmetic: occupies multiprocessors.
     #[default]
     Compute,
@@ -47,7 +47,7 @@ pub enum Kind {
 pub struct Interference {
     /// What gets in the way. Default compute: it delays whatever comes after it by its whole
     /// kernel.
-    pub kind: Kind,
+    pub kind: GpuLoadKind,
     /// Which GPU. Default 0.
     pub ordinal: u32,
     /// Streams, 1 to 32, each with its own pieces of work ahead and its own memory, all served by
@@ -74,7 +74,7 @@ pub struct Interference {
 impl Default for Interference {
     fn default() -> Self {
         Self {
-            kind: Kind::Compute,
+            kind: GpuLoadKind::Compute,
             ordinal: 0,
             streams: 4,
             share: 1.0,

@@ -25,7 +25,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use takt_rt::config::SettingError;
 
 use crate::error::LoadError;
-use crate::gpu::{Interference, Kind as GpuKind};
+use crate::gpu::{GpuLoadKind, Interference};
 
 /// The names that [`Profile::named`] knows.
 pub const NAMES: &[&str] = &[
@@ -180,7 +180,7 @@ pub enum Component {
 #[serde(default, deny_unknown_fields)]
 pub struct GpuWork {
     /// `compute`, `memory` or `copies`.
-    pub work: GpuKind,
+    pub work: GpuLoadKind,
     /// Which GPU.
     pub ordinal: u32,
     /// Streams, 1 to 32.
@@ -196,7 +196,7 @@ pub struct GpuWork {
 }
 
 impl GpuWork {
-    fn of(work: GpuKind) -> Self {
+    fn of(work: GpuLoadKind) -> Self {
         Self { work, ..Self::default() }
     }
 
@@ -269,9 +269,9 @@ impl Component {
             Self::Ping { .. } => "ping",
             Self::Network { .. } => "network",
             Self::Gpu(work) => match work.work {
-                GpuKind::Compute => "gpu.compute",
-                GpuKind::Memory => "gpu.memory",
-                GpuKind::Copies => "gpu.copies",
+                GpuLoadKind::Compute => "gpu.compute",
+                GpuLoadKind::Memory => "gpu.memory",
+                GpuLoadKind::Copies => "gpu.copies",
             },
             Self::Noise { .. } => "noise",
         }
@@ -394,11 +394,12 @@ impl Profile {
                 "switch" => components.extend([switch, fork]),
                 "disk" => components.extend([disk, Component::Walk { folder: root() }]),
                 "network" => components.push(network),
-                "gpu.compute" => components.push(gpu(GpuKind::Compute)),
-                "gpu.memory" => components.push(gpu(GpuKind::Memory)),
-                "gpu.copies" => components.push(gpu(GpuKind::Copies)),
+                "gpu.compute" => components.push(gpu(GpuLoadKind::Compute)),
+                "gpu.memory" => components.push(gpu(GpuLoadKind::Memory)),
+                "gpu.copies" => components.push(gpu(GpuLoadKind::Copies)),
                 "gpu" => {
-                    components.extend([GpuKind::Compute, GpuKind::Memory, GpuKind::Copies].map(gpu));
+                    components
+                        .extend([GpuLoadKind::Compute, GpuLoadKind::Memory, GpuLoadKind::Copies].map(gpu));
                 }
                 _ => {
                     let threads = part.strip_prefix("noise:").and_then(|count| count.parse().ok());

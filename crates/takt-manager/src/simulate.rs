@@ -68,7 +68,7 @@ pub struct System {
 
 /// What an executor is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Kind {
+pub enum SimExecutorKind {
     /// Single-threaded, or a thread of its own (`SimExecutor::source`).
     #[default]
     WaitSet,
@@ -92,7 +92,7 @@ pub struct SimExecutor {
     /// It runs its own loop instead of an executor.
     pub source: bool,
     /// What it is, if it is no source.
-    pub kind: Kind,
+    pub kind: SimExecutorKind,
     /// Its callback groups: whether each is reentrant.
     pub reentrant: Vec<bool>,
     /// What it serves, timers first.
@@ -155,7 +155,7 @@ impl System {
         self.executors.push(SimExecutor {
             name: name.to_owned(),
             source,
-            kind: Kind::WaitSet,
+            kind: SimExecutorKind::WaitSet,
             reentrant: Vec::new(),
             callbacks: Vec::new(),
         });
@@ -202,7 +202,7 @@ impl System {
     #[must_use]
     pub fn threads_of(&self, executor: usize) -> usize {
         match self.executors[executor].kind {
-            Kind::Threads(threads) => threads,
+            SimExecutorKind::Threads(threads) => threads,
             _ => 1,
         }
     }
@@ -229,10 +229,10 @@ impl System {
             model.executors.push(Executor {
                 kind: match executor.kind {
                     _ if executor.source => ExecutorKind::Source,
-                    Kind::WaitSet => ExecutorKind::SingleThreaded,
-                    Kind::Static { .. } => ExecutorKind::Static,
-                    Kind::Events => ExecutorKind::Events,
-                    Kind::Threads(_) => ExecutorKind::MultiThreaded,
+                    SimExecutorKind::WaitSet => ExecutorKind::SingleThreaded,
+                    SimExecutorKind::Static { .. } => ExecutorKind::Static,
+                    SimExecutorKind::Events => ExecutorKind::Events,
+                    SimExecutorKind::Threads(_) => ExecutorKind::MultiThreaded,
                 },
                 threads: (first..model.threads.len()).map(ThreadId).collect(),
                 callbacks: executor.callbacks.iter().map(|c| CallbackId(*c)).collect(),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use takt_link_ethercat::control::{Idle, Interface, Wire, bring_up, in_process};
 use takt_link_ethercat::segment::{Segment, SegmentConfig};
 use takt_robot_humanoid::run::start_with;
-use takt_robot_humanoid::topology::Kind;
+use takt_robot_humanoid::topology::DeviceClass;
 use takt_robot_humanoid::{Controller, HumanoidConfig, Moment, Motion, Target};
 use takt_rt::periodic::SleepStrategy;
 use takt_rt::ring::ring;
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let devices = config.devices();
     let shoulders: Vec<bool> = devices
         .iter()
-        .filter(|device| device.kind == Kind::Drive)
+        .filter(|device| device.kind == DeviceClass::Drive)
         .map(|device| device.name.contains("shoulder"))
         .collect();
     let controller = Controller::with_motion(&config, Box::new(Wave { shoulders }));

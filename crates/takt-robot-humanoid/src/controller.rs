@@ -13,7 +13,7 @@ use crate::config::HumanoidConfig;
 use crate::joint::{DriveMode, Gains, Scale};
 use crate::motion::{Moment, Motion, Target, Walk};
 use crate::safety::{Punctuality, StopReason, Watch};
-use crate::topology::{Device, DriveLayout, Kind};
+use crate::topology::{Device, DeviceClass, DriveLayout};
 use crate::trajectory::{Limits, Reference};
 
 /// Process data by device.
@@ -183,15 +183,15 @@ impl Controller {
             sampled_rad_s: 0.0,
         };
         let cycles = |ms: u32| (f64::from(ms) / 1000.0 * config.rate_hz).ceil() as u64;
-        let drives = devices.iter().filter(|device| device.kind == Kind::Drive).count();
+        let drives = devices.iter().filter(|device| device.kind == DeviceClass::Drive).count();
         Self {
             joints: devices
                 .iter()
                 .enumerate()
-                .filter(|(_, device)| device.kind == Kind::Drive)
+                .filter(|(_, device)| device.kind == DeviceClass::Drive)
                 .map(joint)
                 .collect(),
-            probe: devices.iter().position(|device| device.kind == Kind::Probe),
+            probe: devices.iter().position(|device| device.kind == DeviceClass::Probe),
             max_outside_rad: f64::from(config.safety.max_outside_mrad) / 1000.0,
             watch: Watch::new(config.safety),
             mode: Mode::Enabling,

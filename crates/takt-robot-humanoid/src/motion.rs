@@ -7,7 +7,7 @@
 //! `examples/own_controller.rs` is one in under 100 lines.
 
 use crate::config::HumanoidConfig;
-use crate::topology::Kind;
+use crate::topology::DeviceClass;
 
 /// Where a joint is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -54,7 +54,7 @@ pub struct Walk {
 impl Walk {
     pub fn new(config: &HumanoidConfig) -> Self {
         let devices = config.devices();
-        let drives = devices.iter().filter(|device| device.kind == Kind::Drive);
+        let drives = devices.iter().filter(|device| device.kind == DeviceClass::Drive);
         let swings = drives
             .map(|spec| Swing {
                 middle_rad: spec.middle_rad,

@@ -15,7 +15,7 @@ use crate::trajectory::Limits;
 /// What a device is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum DeviceClass {
     /// A servo drive (CiA 402).
     #[default]
     Drive,
@@ -38,7 +38,7 @@ pub struct Device {
     /// Name, as `left-knee-pitch`.
     pub name: String,
     /// What it is.
-    pub kind: Kind,
+    pub kind: DeviceClass,
     /// Who it must be; zeros accept any.
     pub identity: Identity,
     /// Limits of the joint; for drives, as all that follows.
@@ -85,7 +85,7 @@ impl Default for Device {
     fn default() -> Self {
         Self {
             name: String::new(),
-            kind: Kind::Drive,
+            kind: DeviceClass::Drive,
             identity: Identity::default(),
             limits: Limits::default(),
             layout: None,
@@ -113,7 +113,7 @@ impl Device {
     pub fn link(&self, layout: &DriveLayout, sync0: Option<Sync0>) -> DeviceConfig {
         let mut startup = Vec::new();
         let layout = self.layout.as_ref().unwrap_or(layout);
-        if self.kind == Kind::Drive {
+        if self.kind == DeviceClass::Drive {
             startup.push(ObjectWrite {
                 index: 0x6060,
                 bytes: 1,
@@ -136,8 +136,8 @@ impl Device {
         }
         startup.extend(self.startup.iter().cloned());
         let (input_bytes, output_bytes) = match self.kind {
-            Kind::Drive => (Some(layout.input_bytes), Some(layout.output_bytes)),
-            Kind::Probe => (Some(4), Some(2)),
+            DeviceClass::Drive => (Some(layout.input_bytes), Some(layout.output_bytes)),
+            DeviceClass::Probe => (Some(4), Some(2)),
             // Nothing is read from the others here but whole images by readers.
             _ => (None, None),
         };
@@ -147,7 +147,7 @@ impl Device {
             input_bytes,
             output_bytes,
             startup,
-            sync0: self.sync0.or(sync0.filter(|_| self.kind == Kind::Drive)),
+            sync0: self.sync0.or(sync0.filter(|_| self.kind == DeviceClass::Drive)),
         }
     }
 
@@ -168,7 +168,7 @@ impl Device {
         self.scale().validate(self.limits.min_rad.abs().max(self.limits.max_rad.abs()))?;
         self.gains.validate()?;
         positive("max_torque_nm", self.max_torque_nm)?;
-        if self.kind == Kind::Drive {
+        if self.kind == DeviceClass::Drive {
             let layout = self.layout.as_ref().unwrap_or(layout);
             layout.validate(Some(self.mode)).map_err(|error| error.within_section("layout."))?;
         }
@@ -210,14 +210,14 @@ pub fn humanoid(count: usize) -> Vec<Device> {
 fn simulated(place: usize, device: &segment::DeviceConfig) -> Device {
     let segment::Identity { vendor, product, .. } = device.identity(place);
     let kind = match device.kind {
-        DeviceKind::Drive => Kind::Drive,
-        DeviceKind::ImuSensor => Kind::Imu,
-        DeviceKind::ForceTorqueSensor => Kind::ForceTorque,
-        DeviceKind::TactileSensor => Kind::Tactile,
-        DeviceKind::DigitalIo => Kind::DigitalIo,
-        DeviceKind::EventProbe => Kind::Probe,
+        DeviceKind::Drive => DeviceClass::Drive,
+        DeviceKind::ImuSensor => DeviceClass::Imu,
+        DeviceKind::ForceTorqueSensor => DeviceClass::ForceTorque,
+        DeviceKind::TactileSensor => DeviceClass::Tactile,
+        DeviceKind::DigitalIo => DeviceClass::DigitalIo,
+        DeviceKind::EventProbe => DeviceClass::Probe,
     };
-    let swing = if kind == Kind::Drive { walk(&device.name) } else { Swing::default() };
+    let swing = if kind == DeviceClass::Drive { walk(&device.name) } else { Swing::default() };
     Device {
         name: device.name.clone(),
         kind,
@@ -292,7 +292,7 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), 59);
-        assert_eq!(devices.iter().filter(|device| device.kind == Kind::Drive).count(), 43);
+        assert_eq!(devices.iter().filter(|device| device.kind == DeviceClass::Drive).count(), 43);
         assert_eq!(humanoid(3).len(), 3);
         assert_eq!(humanoid(100).len(), 100);
         // Legs, arms, waist and head take part in the walk.

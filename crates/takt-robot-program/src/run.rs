@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use takt_lab::keeper::Window;
-use takt_lab::robot::{Conclusion, Critical, End, Event, Kind, NoCriticalThread, Observe, Robot, Running};
+use takt_lab::robot::{
+    Conclusion, Critical, End, Event, NoCriticalThread, Observe, Robot, RobotKind, Running,
+};
 use takt_lab::summary::summarise;
 use takt_lab::{Collecting, ConfigError, LabError, RunOptions, RunSummary, Session};
 use takt_rt::clock::monotonic_ns;
@@ -24,10 +26,10 @@ use crate::output::Output;
 use crate::ready::{Found, Ready};
 
 /// The program as a registry lists it.
-pub static KIND: Kind = Kind {
+pub static KIND: RobotKind = RobotKind {
     factors: &[("policy", "loop.policy"), ("placement", "loop.cpus"), ("cpus", "loop.cpus")],
     values: Some("values"),
-    ..Kind::new("program", &[("program", SHIPPED)], read)
+    ..RobotKind::new("program", &[("program", SHIPPED)], read)
 };
 
 /// The key of `run.json` with the loops.

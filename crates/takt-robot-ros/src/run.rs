@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use takt_lab::keeper::Window;
 use takt_lab::options::RunOptions;
-use takt_lab::robot::{Conclusion, Critical, End, Kind, NoCriticalThread, Observe, Robot, Running, read};
+use takt_lab::robot::{
+    Conclusion, Critical, End, NoCriticalThread, Observe, Robot, RobotKind, Running, read,
+};
 use takt_lab::{ConfigError, LabError, Session};
 use takt_manager::enact::platform;
 use takt_manager::live::{self, ChainStatus, Live, Log, Status};
@@ -29,14 +31,14 @@ use super::{ManagerPolicy, RosFile, SHIPPED};
 /// Between two looks at the events, as the manager does by itself.
 pub(super) const POLL: Duration = Duration::from_millis(25);
 /// A ROS 2 system as a registry lists it.
-pub static KIND: Kind = Kind {
+pub static KIND: RobotKind = RobotKind {
     campaigns: &[("manager", include_str!("../../../campaigns/manager.toml"))],
     cannot_resume: Some(
         "its nodes are programs of their own that begin anew with the first phase of their load, and the manager's models \
          are of the processes that were killed",
     ),
     report: Some(&super::paper::RosPaper),
-    ..Kind::new("ros", &[("ros", SHIPPED)], read::<RosFile>)
+    ..RobotKind::new("ros", &[("ros", SHIPPED)], read::<RosFile>)
 };
 
 impl Robot for RosFile {

@@ -39,13 +39,13 @@ pub struct Experiment {
     pub repetition: u32,
     /// Where a cluster's scheduler had it made; absent for runs made where they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
+    pub place: Option<ClusterPlace>,
 }
 
 /// Where a cluster's scheduler had a run made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Place {
+pub struct ClusterPlace {
     /// The node, by the scheduler's name for it.
     pub node: String,
     /// The job, as the scheduler's commands take it: `1234_5` for task 5 of an array of Slurm.

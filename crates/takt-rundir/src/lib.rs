@@ -33,7 +33,7 @@ pub use dir::{
 pub use error::{Error, HeaderError, NotARun};
 pub use files::{read_json, sha256, sha256_of, write_json};
 pub use header::{
-    Counter, Experiment, FORMAT, Factor, Measure, Phase, Place, RunHeader, Work, check_claims, judged,
+    ClusterPlace, Counter, Experiment, FORMAT, Factor, Measure, Phase, RunHeader, Work, check_claims, judged,
 };
 pub use loss::Loss;
 pub use machine::{

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use takt_lab::campaign::{Campaign, CellRun, Executor, Local, Make, Step};
-use takt_rundir::{Error, Place, RunDir, set_aside, sha256_of};
+use takt_rundir::{ClusterPlace, Error, RunDir, set_aside, sha256_of};
 
 use crate::block::{Block, blocks};
 use crate::error::SlurmError;
@@ -43,7 +43,7 @@ struct Attempt<'a> {
     name: String,
     folder: PathBuf,
     owner: PathBuf,
-    place: Place,
+    place: ClusterPlace,
     journal: RefCell<Journal>,
 }
 
@@ -112,7 +112,7 @@ impl<'a> Attempt<'a> {
                 expected: "room for an attempt",
             })??;
         let mut journal = Journal::create(&journals(campaign).join(format!("{name}.jsonl")))?;
-        let place = Place {
+        let place = ClusterPlace {
             node: job.node.clone(),
             job: format!("{}_{}", job.id, job.task),
             block: block.name.clone(),

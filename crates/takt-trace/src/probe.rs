@@ -21,7 +21,7 @@ const SEMAPHORE_SHIFT: u32 = 32;
 
 /// A place in a program's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct ProbePoint {
     /// Offset in the file.
     pub offset: u64,
     /// Offset of the counter that says whether anybody listens (USDT); 0 for none.
@@ -52,11 +52,11 @@ impl Probes {
     ///
     /// # Errors
     /// The kernel's: no such unit before Linux 4.17, `EPERM` or `EACCES` without CAP_PERFMON.
-    pub fn open(file: &Path, places: [Place; 2], tid: i32) -> io::Result<Self> {
+    pub fn open(file: &Path, places: [ProbePoint; 2], tid: i32) -> io::Result<Self> {
         let unit = std::fs::read_to_string("/sys/bus/event_source/devices/uprobe/type")?;
         let unit = unit.trim().parse().map_err(|_| io::ErrorKind::InvalidData)?;
         let path = CString::new(file.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let source = |place: Place| -> io::Result<(PerfRing, OwnedFd)> {
+        let source = |place: ProbePoint| -> io::Result<(PerfRing, OwnedFd)> {
             let event = open(unit, &path, place, tid)?;
             Ok((PerfRing::map(event.as_fd(), RING_BYTES)?, event))
         };
@@ -78,7 +78,7 @@ impl Probes {
     }
 }
 
-fn open(unit: u32, path: &CString, place: Place, tid: i32) -> io::Result<OwnedFd> {
+fn open(unit: u32, path: &CString, place: ProbePoint, tid: i32) -> io::Result<OwnedFd> {
     let mut attr = b::perf_event_attr {
         type_: unit,
         size: u32::try_from(size_of::<b::perf_event_attr>()).unwrap_or(b::PERF_ATTR_SIZE_VER5),

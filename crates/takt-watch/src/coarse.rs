@@ -6,7 +6,7 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::{placement, policy::Policy};
 use takt_stats::Summary;
 
-use crate::report::{Kind, LoopReport, Report, Share};
+use crate::report::{LoopKind, LoopReport, Report, Share};
 use crate::target::{Thread, Watched};
 
 /// Counters of one thread (Documentation/scheduler/sched-stats.rst; `status` of proc(5)).
@@ -132,7 +132,7 @@ fn of(tid: i32, thread: &Thread, first: &At, last: &At) -> LoopReport {
         pid: thread.pid,
         tid,
         process: thread.process.clone(),
-        kind: Kind::Irregular,
+        kind: LoopKind::Irregular,
         period_us: None,
         rate_hz: if seconds > 0.0 { sleeps as f64 / seconds } else { 0.0 },
         jitter_us: None,

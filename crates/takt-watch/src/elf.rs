@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use takt_trace::probe::Place;
+use takt_trace::probe::ProbePoint;
 
 /// Tables of an interpreter with all its symbols are some megabytes.
 const MAX_BYTES: u64 = 64 << 20;
@@ -18,7 +18,7 @@ pub(crate) struct Facts {
     /// Address (as linked) and size of `_PyRuntime`, which holds the lock.
     pub(crate) runtime: Option<(u64, u64)>,
     /// Begin and end of a collection.
-    pub(crate) collection: Option<[Place; 2]>,
+    pub(crate) collection: Option<[ProbePoint; 2]>,
     /// What its addresses are more than offsets, for the part at the file's begin.
     pub(crate) linked_at: u64,
 }
@@ -153,8 +153,9 @@ fn read_parts(part: &mut Part<'_>) -> Option<Facts> {
             // Compilers make copies of it, with a mark behind a dot.
             let function = name.split('.').next().unwrap_or_default();
             if function == "gc_collect_main" && address > 0 {
-                facts.collection = offset_of(address)
-                    .map(|offset| [false, true].map(|at_return| Place { offset, semaphore: 0, at_return }));
+                facts.collection = offset_of(address).map(|offset| {
+                    [false, true].map(|at_return| ProbePoint { offset, semaphore: 0, at_return })
+                });
             }
         }
     }
@@ -171,7 +172,12 @@ fn read_parts(part: &mut Part<'_>) -> Option<Facts> {
 }
 
 /// A probe that the distributor built in, by its name.
-fn probe(notes: &[u8], wanted: &str, base: u64, offset_of: &dyn Fn(u64) -> Option<u64>) -> Option<Place> {
+fn probe(
+    notes: &[u8],
+    wanted: &str,
+    base: u64,
+    offset_of: &dyn Fn(u64) -> Option<u64>,
+) -> Option<ProbePoint> {
     let mut rest = notes;
     loop {
         let (owner, size) = (u32_at(rest, 0)? as usize, u32_at(rest, 4)? as usize);
@@ -188,7 +194,11 @@ fn probe(notes: &[u8], wanted: &str, base: u64, offset_of: &dyn Fn(u64) -> Optio
                 0 => 0,
                 address => offset_of(address.wrapping_add(moved))?,
             };
-            return Some(Place { offset: offset_of(at.wrapping_add(moved))?, semaphore, at_return: false });
+            return Some(ProbePoint {
+                offset: offset_of(at.wrapping_add(moved))?,
+                semaphore,
+                at_return: false,
+            });
         }
     }
 }

@@ -54,7 +54,7 @@ pub use ahead::{Ahead, look_ahead};
 pub use cycle_feed::CycleFeed;
 pub use error::WatchError;
 pub use naming::label;
-pub use report::{Kind, LoopReport, Report};
+pub use report::{LoopKind, LoopReport, Report};
 pub use rundir::Recording;
 pub use session::{Found, Keep, Options, watch};
 pub use takt_trace::TraceOptions;

@@ -11,7 +11,7 @@ pub use crate::recur::Recurrence;
 /// Whether a thread's cycles have a rhythm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum LoopKind {
     /// Its own timer begins its cycles, with a period.
     Periodic,
     /// It never sleeps, and sends or writes with a period.
@@ -22,7 +22,7 @@ pub enum Kind {
     Irregular,
 }
 
-impl Kind {
+impl LoopKind {
     /// For tables.
     pub fn title(self) -> &'static str {
         match self {
@@ -92,7 +92,7 @@ pub struct LoopReport {
     /// The name of its process.
     pub process: String,
     /// Whether its cycles have a rhythm.
-    pub kind: Kind,
+    pub kind: LoopKind,
     /// Its period; null where none was found: it is not guessed.
     pub period_us: Option<f64>,
     /// Cycles a second, as they came.
@@ -241,7 +241,7 @@ pub(crate) mod tests {
             pid: 7,
             tid: 8,
             process: "robot".to_owned(),
-            kind: Kind::Periodic,
+            kind: LoopKind::Periodic,
             period_us: Some(2000.0),
             rate_hz: 499.5,
             jitter_us: None,

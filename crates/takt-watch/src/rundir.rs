@@ -14,7 +14,7 @@ use takt_trace::perfetto::{Argument, PerfettoError, Task, Writer};
 
 use crate::error::WatchError;
 use crate::history::History;
-use crate::report::{Kind, LoopReport, Report, Total};
+use crate::report::{LoopKind, LoopReport, Report, Total};
 use crate::session::{Found, Keep};
 
 /// The report in the run directory.
@@ -174,7 +174,7 @@ impl Recording {
             if thread.period_us.is_none() && thread.releases < FEWEST_CYCLES {
                 continue;
             }
-            let judged = if any_periodic { is_own(thread.kind) } else { thread.kind == Kind::Driven };
+            let judged = if any_periodic { is_own(thread.kind) } else { thread.kind == LoopKind::Driven };
             self.header.measures.extend(measures(thread, file, judged));
         }
         self.extra.insert("watched".to_owned(), Value::String(report.target.clone()));
@@ -235,8 +235,8 @@ fn file_name(tid: i32) -> String {
 }
 
 /// Whether a loop's cycles begin by its own doing.
-fn is_own(kind: Kind) -> bool {
-    matches!(kind, Kind::Periodic | Kind::Spinning)
+fn is_own(kind: LoopKind) -> bool {
+    matches!(kind, LoopKind::Periodic | LoopKind::Spinning)
 }
 
 /// Its measures, named so that those of another watch of the same programs have the same names.

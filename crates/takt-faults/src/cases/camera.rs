@@ -1,7 +1,7 @@
 //! What a camera shows, and when: recordings in which something goes wrong.
 
 use super::limits::{CONTENT_MS, FRAME_MS, FROZEN_MS};
-use crate::case::{After, Case, Kind, Plant, Spoil, Stop};
+use crate::case::{After, Case, CaseKind, Plant, Spoil, Stop};
 
 const STALE_WORDS: &[&str] = &["stale", "ended", "camera"];
 const FROZEN_WORDS: &[&str] = &["frozen", "does not change", "unchanged", "repeat"];
@@ -10,7 +10,7 @@ const DEPTH_WORDS: &[&str] = &["depth", "blind", "unseen", "near", "separation",
 const HIDDEN_WORDS: &[&str] = &["hides", "hidden", "depth", "unseen"];
 
 fn camera(name: &str, what: Spoil) -> Case {
-    Case::new(Kind::Camera, name, Plant::Recording(what, Vec::new()))
+    Case::new(CaseKind::Camera, name, Plant::Recording(what, Vec::new()))
         .within_ms(CONTENT_MS)
         .is_near()
         .hold_ms(600)
@@ -22,7 +22,7 @@ fn before_the_volume(name: &str, what: Spoil) -> Case {
 }
 
 fn refused(name: &str, what: Spoil) -> Case {
-    Case::new(Kind::Camera, name, Plant::UnreadableRecording(what))
+    Case::new(CaseKind::Camera, name, Plant::UnreadableRecording(what))
         .expect(Stop::FromStart, After::Free)
         .named(&["mcap", "recording", "truncated", "file"])
 }
@@ -109,7 +109,7 @@ pub(super) fn cases() -> Vec<Case> {
         ("principal-point-outside", Spoil::Centre(1e6)),
     ] {
         cases.push(
-            Case::new(Kind::Camera, name, Plant::UnreadableRecording(what))
+            Case::new(CaseKind::Camera, name, Plant::UnreadableRecording(what))
                 .expect(Stop::FromStart, After::Free)
                 .named(&["intrinsics"]),
         );

@@ -1,7 +1,7 @@
 //! The connection, and what becomes of commands on it.
 
 use super::limits::{CLOCK_MS, DISOBEDIENCE_MS, ECHO_MS, SILENCE_MS, STATE_MS};
-use crate::case::{After, Case, Kind, Plant, RECOVER_AFTER_MS, Spoil, Stop};
+use crate::case::{After, Case, CaseKind, Plant, RECOVER_AFTER_MS, Spoil, Stop};
 use crate::proxy::Direction::{ToCell, ToRobot};
 use crate::proxy::Disturbance::{
     Add, Creep, Cut, Delay, Drop, Duplicate, Flip, Freeze, Garbage, HalfOpen, Map, Refuse, Replay, Reset,
@@ -18,11 +18,11 @@ const BEAT_WORDS: &[&str] = &["heartbeat", "watchdog", "echo", "acknowledg", "pr
 const LONG_MS: u64 = 4 * RECOVER_AFTER_MS;
 
 fn link(name: impl AsRef<str>, faults: Vec<Disturbance>) -> Case {
-    Case::new(Kind::Link, name, Plant::Wire(faults))
+    Case::new(CaseKind::Link, name, Plant::Wire(faults))
 }
 
 fn command(name: impl AsRef<str>, faults: Vec<Disturbance>) -> Case {
-    Case::new(Kind::Command, name, Plant::Wire(faults))
+    Case::new(CaseKind::Command, name, Plant::Wire(faults))
 }
 
 pub(super) fn cases() -> Vec<Case> {
@@ -65,14 +65,14 @@ fn losses() -> Vec<Case> {
         link("half-open", vec![HalfOpen]).within_ms(SILENCE_MS).named(LINK_WORDS).fails().hold_ms(1500),
         link("reset", vec![Reset]).within_ms(SILENCE_MS).named(LINK_WORDS).fails().hold_ms(120),
         link("refused", vec![Refuse]).within_ms(SILENCE_MS).named(LINK_WORDS).fails(),
-        Case::new(Kind::Link, "refused-and-a-person-plays", Plant::WireAndPlay(vec![Refuse]))
+        Case::new(CaseKind::Link, "refused-and-a-person-plays", Plant::WireAndPlay(vec![Refuse]))
             .within_ms(SILENCE_MS)
             .person_plays()
             .expect(Stop::Within(SILENCE_MS), After::Free)
             .hold_ms(1400)
             .fails(),
         Case::new(
-            Kind::Link,
+            CaseKind::Link,
             "commands-lost-and-a-person-plays",
             Plant::WireAndPlay(vec![drop(ToRobot, Which::All, 1)]),
         )
@@ -128,7 +128,7 @@ fn delays() -> Vec<Case> {
             .hold_ms(2400),
     );
     let from_start = |name: &str, faults| {
-        Case::new(Kind::Command, name, Plant::WireFromStart(faults)).expect(Stop::FromStart, After::Free)
+        Case::new(CaseKind::Command, name, Plant::WireFromStart(faults)).expect(Stop::FromStart, After::Free)
     };
     cases.push(from_start("500-ms-late-from-the-start", vec![Delay(ToRobot, Which::Safety, 500)]));
     cases.push(from_start("lost-from-the-start", vec![Drop(ToRobot, Which::Safety, 1)]));
@@ -202,7 +202,7 @@ fn damage() -> Vec<Case> {
 fn commands() -> Vec<Case> {
     let slider = "speed_slider_fraction";
     let disobeys = |name: &str, faults| {
-        Case::new(Kind::Command, name, Plant::Recording(Spoil::Person, faults))
+        Case::new(CaseKind::Command, name, Plant::Recording(Spoil::Person, faults))
             .within_ms(DISOBEDIENCE_MS)
             .named(OBEY_WORDS)
             .hold_ms(1300)

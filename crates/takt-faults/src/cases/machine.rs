@@ -1,18 +1,18 @@
 //! What happens to the cell's process, what the machine denies it, and where its words go.
 
 use super::limits::SILENCE_MS;
-use crate::case::{Act, After, Case, Denial, Kind, Plant, Stop, Words};
+use crate::case::{Act, After, Case, CaseKind, Denial, Plant, Stop, Words};
 
 /// How long a polite end may take to command the stop: main threads look at their flags twenty
 /// times a second.
 const POLITE_MS: u64 = 200;
 
 fn process(name: impl AsRef<str>, act: Act) -> Case {
-    Case::new(Kind::Process, name, Plant::Process(act)).within_ms(SILENCE_MS)
+    Case::new(CaseKind::Process, name, Plant::Process(act)).within_ms(SILENCE_MS)
 }
 
 fn resource(name: &str, denial: Denial) -> Case {
-    Case::new(Kind::Resource, name, Plant::Machine(denial))
+    Case::new(CaseKind::Resource, name, Plant::Machine(denial))
 }
 
 pub(super) fn cases() -> Vec<Case> {
@@ -92,7 +92,7 @@ pub(super) fn cases() -> Vec<Case> {
     }
     for (name, words) in [("full", Words::Full), ("broken-pipe", Words::Broken), ("closed", Words::Closed)] {
         cases.push(
-            Case::new(Kind::Output, name, Plant::Output(words))
+            Case::new(CaseKind::Output, name, Plant::Output(words))
                 .expect(Stop::Never, After::Moves)
                 .hold_ms(800),
         );

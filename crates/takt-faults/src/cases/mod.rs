@@ -7,7 +7,7 @@ mod machine;
 mod state;
 
 use crate::FaultError;
-use crate::case::{After, Case, Kind, Plant, Spoil, Stop};
+use crate::case::{After, Case, CaseKind, Plant, Spoil, Stop};
 use crate::proxy::{Direction, Disturbance, Value, Which};
 
 /// The documented limits that no configuration key of the test's cell sets.
@@ -64,14 +64,14 @@ pub fn named(part: &str) -> Result<Vec<Case>, FaultError> {
 /// either.
 fn controls() -> Vec<Case> {
     let control = |name: &str, plant| {
-        Case::new(Kind::Control, name, plant).expect(Stop::Never, After::Moves).hold_ms(1500)
+        Case::new(CaseKind::Control, name, plant).expect(Stop::Never, After::Moves).hold_ms(1500)
     };
     vec![
         control("no-fault", Plant::Nothing),
         control("no-fault-through-the-proxy", Plant::Wire(Vec::new())),
         control("recording-without-fault", Plant::Recording(Spoil::Nothing, Vec::new())),
         // The opposite: what the judge would see if the cell stopped, it does see.
-        Case::new(Kind::Control, "person-in-the-recording", Plant::Recording(Spoil::Person, Vec::new()))
+        Case::new(CaseKind::Control, "person-in-the-recording", Plant::Recording(Spoil::Person, Vec::new()))
             .within_ms(limits::CONTENT_MS)
             .is_near(),
     ]
@@ -94,7 +94,7 @@ pub fn mutations() -> Vec<Case> {
         freeze("actual_q"),
         freeze("actual_TCP_pose"),
     ];
-    let silent = |name: &str, plant| Case::new(Kind::Control, name, plant).within_ms(0);
+    let silent = |name: &str, plant| Case::new(CaseKind::Control, name, plant).within_ms(0);
     vec![
         silent("mutation-deaf-and-lying", Plant::Recording(Spoil::Person, liar)).hold_ms(1000),
         silent("mutation-no-fault-where-a-stop-is-asked", Plant::Nothing),
@@ -103,7 +103,7 @@ pub fn mutations() -> Vec<Case> {
             Plant::Wire(vec![Disturbance::Drop(Direction::ToRobot, Which::Safety, 1)]),
         ),
         Case::new(
-            Kind::Control,
+            CaseKind::Control,
             "mutation-fault-where-motion-is-asked",
             Plant::Wire(vec![Disturbance::Refuse]),
         )
@@ -123,7 +123,7 @@ mod tests {
         let repeated: Vec<&str> =
             all.iter().map(|case| case.name.as_str()).filter(|name| !seen.insert(*name)).collect();
         assert_eq!(repeated, Vec::<&str>::new());
-        for kind in Kind::ALL {
+        for kind in CaseKind::ALL {
             assert!(all.iter().any(|case| case.kind == kind), "{kind:?}");
         }
     }

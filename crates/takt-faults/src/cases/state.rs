@@ -1,7 +1,7 @@
 //! What the controller says of the robot: modes, clocks, numbers that are none.
 
 use super::limits::CLOCK_MS;
-use crate::case::{After, Case, Kind, Plant, Stop};
+use crate::case::{After, Case, CaseKind, Plant, Stop};
 use crate::proxy::Direction::ToCell;
 use crate::proxy::Disturbance::{Add, Freeze, Pace, Set};
 use crate::proxy::{Disturbance, Value};
@@ -16,11 +16,11 @@ const LONG_MS: u64 = 1200;
 
 fn mode(name: impl AsRef<str>, variable: &'static str, value: f64) -> Case {
     let set = Set(ToCell, variable, Value::Number(value));
-    Case::new(Kind::Mode, name, Plant::Wire(vec![set])).within_ms(0).hold_ms(500)
+    Case::new(CaseKind::Mode, name, Plant::Wire(vec![set])).within_ms(0).hold_ms(500)
 }
 
 fn state(name: impl AsRef<str>, faults: Vec<Disturbance>) -> Case {
-    Case::new(Kind::State, name, Plant::Wire(faults))
+    Case::new(CaseKind::State, name, Plant::Wire(faults))
 }
 
 pub(super) fn cases() -> Vec<Case> {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use takt_faults::case::{After, Case, Kind, Plant, Stop};
+use takt_faults::case::{After, Case, CaseKind, Plant, Stop};
 use takt_faults::judge::{Findings, Times, judge, leaves_a_stop};
 use takt_faults::log::Row;
 
@@ -39,7 +39,7 @@ fn rows(change: impl Fn(&mut Row)) -> Vec<Row> {
 }
 
 fn case() -> Case {
-    Case::new(Kind::Link, "x", Plant::Nothing).within_ms(10)
+    Case::new(CaseKind::Link, "x", Plant::Nothing).within_ms(10)
 }
 
 fn rules(case: &Case, rows: &[Row]) -> Vec<&'static str> {

@@ -9,7 +9,7 @@ use takt_gpu::{
     Arg, CheckOptions, Clock, Gpu, GpuError, Grid, Interference, Interfering, Pinned, Priority, Source,
     Updated, Wait, Waited,
 };
-use takt_load::gpu::Kind;
+use takt_load::gpu::GpuLoadKind;
 use takt_rt::clock::monotonic_ns;
 
 const KERNELS: Source = Source {
@@ -426,8 +426,12 @@ fn a_more_urgent_stream_does_not_wait_for_what_is_queued() {
 fn interference_of_every_kind_proves_itself_and_ends() {
     let Some((_alone, _gpu, emulator)) = device() else { return };
     let before = (emulator.count("allocations"), emulator.count("streams"));
-    for (kind, duty) in [(Kind::Compute, 1.0), (Kind::Memory, 1.0), (Kind::Copies, 1.0), (Kind::Compute, 0.3)]
-    {
+    for (kind, duty) in [
+        (GpuLoadKind::Compute, 1.0),
+        (GpuLoadKind::Memory, 1.0),
+        (GpuLoadKind::Copies, 1.0),
+        (GpuLoadKind::Compute, 0.3),
+    ] {
         let config =
             Interference { kind, duty, kernel_us: 200, mib: 1, streams: 3, ..Interference::default() };
         let interfering = Interfering::start(&config).unwrap();
@@ -439,7 +443,7 @@ fn interference_of_every_kind_proves_itself_and_ends() {
         }
         let work = interfering.stop();
         assert!(work.device_ns > 0 && work.cpu_ns > 0, "{work:?}");
-        assert_eq!(work.bytes, if kind == Kind::Compute { 0 } else { (work.launches * 2) << 20 });
+        assert_eq!(work.bytes, if kind == GpuLoadKind::Compute { 0 } else { (work.launches * 2) << 20 });
     }
     assert_eq!((emulator.count("allocations"), emulator.count("streams")), before, "nothing is left");
 }

@@ -9,7 +9,7 @@ use sqlparser::parser::Parser;
 use sqlparser::tokenizer::Token;
 
 use crate::query::QueryError;
-use crate::query::table::{Cell, Kind, Table};
+use crate::query::table::{Cell, ColumnKind, Table};
 
 /// Longest condition.
 const MAX_BYTES: usize = 4096;
@@ -116,8 +116,8 @@ impl Reader<'_> {
     fn column(&self, name: &str) -> Result<(Term, Type), QueryError> {
         let place = self.table.column(name)?;
         let of = match self.table.columns()[place].kind() {
-            Kind::Text => Type::Text,
-            Kind::Count | Kind::Number => Type::Number,
+            ColumnKind::Text => Type::Text,
+            ColumnKind::Count | ColumnKind::Number => Type::Number,
         };
         Ok((Term::Column(place), of))
     }

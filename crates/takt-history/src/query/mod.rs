@@ -17,4 +17,4 @@ pub use error::QueryError;
 pub use filter::Filter;
 pub use runs::{View, Views};
 pub use show::document;
-pub use table::{Cell, Column, Kind, Table};
+pub use table::{Cell, Column, ColumnKind, Table};

@@ -33,7 +33,7 @@ enum Source {
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ColumnKind {
     /// Words.
     Text,
     /// Whole numbers.
@@ -49,11 +49,11 @@ pub struct Column {
 
 impl Column {
     /// What it holds.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ColumnKind {
         match self.source {
-            Source::Text(_) | Source::Words(..) => Kind::Text,
-            Source::Count(_) => Kind::Count,
-            Source::Number(_) | Source::Numbers(..) => Kind::Number,
+            Source::Text(_) | Source::Words(..) => ColumnKind::Text,
+            Source::Count(_) => ColumnKind::Count,
+            Source::Number(_) | Source::Numbers(..) => ColumnKind::Number,
         }
     }
 }

@@ -16,7 +16,7 @@ const HEAD_BYTES: usize = 16;
 
 /// What a frame holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FrameKind {
     /// The guest is up (JSON).
     Hello,
     /// A line about what goes on (text).
@@ -35,7 +35,7 @@ pub enum Kind {
     Done,
 }
 
-impl Kind {
+impl FrameKind {
     const ALL: [Self; 8] = [
         Self::Hello,
         Self::Progress,
@@ -130,14 +130,14 @@ impl<W: Write> FrameWriter<W> {
     ///
     /// # Errors
     /// The sink's.
-    pub fn frame(&mut self, kind: Kind, payload: &[u8]) -> io::Result<()> {
+    pub fn frame(&mut self, kind: FrameKind, payload: &[u8]) -> io::Result<()> {
         if payload.is_empty() {
             return self.one(kind, payload);
         }
         payload.chunks(FRAME_PAYLOAD_MAX_BYTES).try_for_each(|chunk| self.one(kind, chunk))
     }
 
-    fn one(&mut self, kind: Kind, payload: &[u8]) -> io::Result<()> {
+    fn one(&mut self, kind: FrameKind, payload: &[u8]) -> io::Result<()> {
         let length = u32::try_from(payload.len()).map_err(io::Error::other)?.to_le_bytes();
         let kind = [kind.code(), 0, 0, 0];
         self.buffer.clear();
@@ -184,7 +184,7 @@ impl FrameReader {
     ///
     /// # Errors
     /// [`FrameError`], the same at every later call.
-    pub fn next_frame(&mut self) -> Result<Option<(Kind, &[u8])>, FrameError> {
+    pub fn next_frame(&mut self) -> Result<Option<(FrameKind, &[u8])>, FrameError> {
         let at = self.at;
         let rest = &self.buffer[self.taken..];
         let Some(head) = rest.first_chunk::<HEAD_BYTES>() else {
@@ -197,7 +197,7 @@ impl FrameReader {
             return Err(Self::mark_error(at, &[m0, m1, m2, m3]));
         }
         let kind_bytes = [k0, k1, k2, k3];
-        let kind = match (Kind::of(k0), [k1, k2, k3]) {
+        let kind = match (FrameKind::of(k0), [k1, k2, k3]) {
             (Some(kind), [0, 0, 0]) => kind,
             _ => return Err(FrameError::Kind { at, found: kind_bytes }),
         };
@@ -257,7 +257,7 @@ mod tests {
 
     use super::*;
 
-    fn stream(frames: &[(Kind, Vec<u8>)]) -> Vec<u8> {
+    fn stream(frames: &[(FrameKind, Vec<u8>)]) -> Vec<u8> {
         let mut writer = FrameWriter::new(Vec::new());
         for (kind, payload) in frames {
             writer.frame(*kind, payload).unwrap();
@@ -265,7 +265,7 @@ mod tests {
         writer.sink
     }
 
-    fn read(reader: &mut FrameReader) -> Result<Vec<(Kind, Vec<u8>)>, FrameError> {
+    fn read(reader: &mut FrameReader) -> Result<Vec<(FrameKind, Vec<u8>)>, FrameError> {
         let mut frames = Vec::new();
         while let Some((kind, payload)) = reader.next_frame()? {
             frames.push((kind, payload.to_vec()));
@@ -273,15 +273,15 @@ mod tests {
         Ok(frames)
     }
 
-    fn frames() -> impl Strategy<Value = Vec<(Kind, Vec<u8>)>> {
-        vec((proptest::sample::select(&Kind::ALL[..]), vec(any::<u8>(), 0..300)), 0..12)
+    fn frames() -> impl Strategy<Value = Vec<(FrameKind, Vec<u8>)>> {
+        vec((proptest::sample::select(&FrameKind::ALL[..]), vec(any::<u8>(), 0..300)), 0..12)
     }
 
     #[test]
     fn a_long_payload_is_cut_and_whole_again() {
         let payload: Vec<u8> = (0..FRAME_PAYLOAD_MAX_BYTES * 2 + 7).map(|i| (i % 251) as u8).collect();
         let mut reader = FrameReader::default();
-        reader.push(&stream(&[(Kind::Archive, payload.clone())]));
+        reader.push(&stream(&[(FrameKind::Archive, payload.clone())]));
         let frames = read(&mut reader).unwrap();
         assert_eq!(frames.len(), 3);
         assert_eq!(frames.concat_payloads(), payload);
@@ -291,7 +291,7 @@ mod tests {
     trait Concat {
         fn concat_payloads(&self) -> Vec<u8>;
     }
-    impl Concat for Vec<(Kind, Vec<u8>)> {
+    impl Concat for Vec<(FrameKind, Vec<u8>)> {
         fn concat_payloads(&self) -> Vec<u8> {
             self.iter().flat_map(|(_, payload)| payload.clone()).collect()
         }
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn kinds_and_lengths_out_of_range_are_refused() {
-        let mut bytes = stream(&[(Kind::Done, b"{}".to_vec())]);
+        let mut bytes = stream(&[(FrameKind::Done, b"{}".to_vec())]);
         bytes[4] = 99;
         let mut reader = FrameReader::default();
         reader.push(&bytes);

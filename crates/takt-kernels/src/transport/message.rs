@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::frame::{FrameError, FrameReader, FrameWriter, Kind};
+use super::frame::{FrameError, FrameKind, FrameReader, FrameWriter};
 
 /// The guest is up.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -149,7 +149,7 @@ pub enum MessageError {
     #[error(
         "a frame of kind {kind:?} that cannot be read: {why}. Guest and host are not of the same version"
     )]
-    Text { kind: Kind, why: String },
+    Text { kind: FrameKind, why: String },
     /// The archive lost or gained something on its way.
     #[error(
         "the archive has {found_bytes} bytes with SHA-256 {found}, the guest sent {expected_bytes} with {expected}"
@@ -182,7 +182,7 @@ impl<W: Write> Sender<W> {
         Self { frames: FrameWriter::new(sink), archive: Sha256::new(), archive_bytes: 0 }
     }
 
-    fn json(&mut self, kind: Kind, value: &impl Serialize) -> io::Result<()> {
+    fn json(&mut self, kind: FrameKind, value: &impl Serialize) -> io::Result<()> {
         self.frames.frame(kind, &serde_json::to_vec(value)?)
     }
 
@@ -191,7 +191,7 @@ impl<W: Write> Sender<W> {
     /// # Errors
     /// The sink's, here and below.
     pub fn hello(&mut self, hello: &Hello) -> io::Result<()> {
-        self.json(Kind::Hello, hello)
+        self.json(FrameKind::Hello, hello)
     }
 
     /// A line about what goes on.
@@ -199,7 +199,7 @@ impl<W: Write> Sender<W> {
     /// # Errors
     /// See [`Sender::hello`].
     pub fn progress(&mut self, line: &str) -> io::Result<()> {
-        self.frames.frame(Kind::Progress, line.as_bytes())
+        self.frames.frame(FrameKind::Progress, line.as_bytes())
     }
 
     /// A job has been started.
@@ -207,7 +207,7 @@ impl<W: Write> Sender<W> {
     /// # Errors
     /// See [`Sender::hello`].
     pub(crate) fn job_start(&mut self, start: &JobStart) -> io::Result<()> {
-        self.json(Kind::JobStart, start)
+        self.json(FrameKind::JobStart, start)
     }
 
     /// A job has ended.
@@ -215,7 +215,7 @@ impl<W: Write> Sender<W> {
     /// # Errors
     /// See [`Sender::hello`].
     pub(crate) fn job_end(&mut self, end: &JobEnd) -> io::Result<()> {
-        self.json(Kind::JobEnd, end)
+        self.json(FrameKind::JobEnd, end)
     }
 
     /// Something went wrong.
@@ -223,7 +223,7 @@ impl<W: Write> Sender<W> {
     /// # Errors
     /// See [`Sender::hello`].
     pub fn failure(&mut self, why: &str) -> io::Result<()> {
-        self.frames.frame(Kind::Failure, why.as_bytes())
+        self.frames.frame(FrameKind::Failure, why.as_bytes())
     }
 
     /// The archive that was written is complete; a new one may follow.
@@ -235,7 +235,7 @@ impl<W: Write> Sender<W> {
             bytes: std::mem::take(&mut self.archive_bytes),
             sha256: hex(std::mem::take(&mut self.archive)),
         };
-        self.json(Kind::ArchiveEnd, &end)
+        self.json(FrameKind::ArchiveEnd, &end)
     }
 
     /// Nothing follows.
@@ -243,7 +243,7 @@ impl<W: Write> Sender<W> {
     /// # Errors
     /// See [`Sender::hello`].
     pub fn done(&mut self, at_ns: u64) -> io::Result<()> {
-        self.json(Kind::Done, &Done { at_ns })?;
+        self.json(FrameKind::Done, &Done { at_ns })?;
         self.frames.flush()
     }
 }
@@ -253,7 +253,7 @@ impl<W: Write> Write for Sender<W> {
         if bytes.is_empty() {
             return Ok(0);
         }
-        self.frames.frame(Kind::Archive, bytes)?;
+        self.frames.frame(FrameKind::Archive, bytes)?;
         self.archive.update(bytes);
         self.archive_bytes += bytes.len() as u64;
         Ok(bytes.len())
@@ -286,18 +286,18 @@ impl Receiver {
         let Some((kind, payload)) = self.frames.next_frame()? else { return Ok(None) };
         let text = || String::from_utf8_lossy(payload).into_owned();
         Ok(Some(match kind {
-            Kind::Hello => Message::Hello(json(kind, payload)?),
-            Kind::Progress => Message::Progress(text()),
-            Kind::JobStart => Message::JobStart(json(kind, payload)?),
-            Kind::JobEnd => Message::JobEnd(json(kind, payload)?),
-            Kind::Failure => Message::Failure(text()),
-            Kind::Done => Message::Done(json(kind, payload)?),
-            Kind::Archive => {
+            FrameKind::Hello => Message::Hello(json(kind, payload)?),
+            FrameKind::Progress => Message::Progress(text()),
+            FrameKind::JobStart => Message::JobStart(json(kind, payload)?),
+            FrameKind::JobEnd => Message::JobEnd(json(kind, payload)?),
+            FrameKind::Failure => Message::Failure(text()),
+            FrameKind::Done => Message::Done(json(kind, payload)?),
+            FrameKind::Archive => {
                 self.archive.update(payload);
                 self.archive_bytes += payload.len() as u64;
                 Message::Archive(payload.to_vec())
             }
-            Kind::ArchiveEnd => {
+            FrameKind::ArchiveEnd => {
                 let end: ArchiveEnd = json(kind, payload)?;
                 let found_bytes = std::mem::take(&mut self.archive_bytes);
                 let found = hex(std::mem::take(&mut self.archive));
@@ -323,7 +323,7 @@ impl Receiver {
     }
 }
 
-fn json<'a, T: Deserialize<'a>>(kind: Kind, payload: &'a [u8]) -> Result<T, MessageError> {
+fn json<'a, T: Deserialize<'a>>(kind: FrameKind, payload: &'a [u8]) -> Result<T, MessageError> {
     serde_json::from_slice(payload).map_err(|error| MessageError::Text { kind, why: error.to_string() })
 }
 
@@ -382,8 +382,8 @@ mod tests {
     #[test]
     fn text_of_another_version_is_reported() {
         let mut bytes = Vec::new();
-        FrameWriter::new(&mut bytes).frame(Kind::Done, b"{}").unwrap();
-        assert!(matches!(all(&bytes), Err(MessageError::Text { kind: Kind::Done, .. })));
+        FrameWriter::new(&mut bytes).frame(FrameKind::Done, b"{}").unwrap();
+        assert!(matches!(all(&bytes), Err(MessageError::Text { kind: FrameKind::Done, .. })));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 mod frame;
 mod message;
 
-pub use frame::{FRAME_PAYLOAD_MAX_BYTES, FrameError, FrameReader, FrameWriter, Kind};
+pub use frame::{FRAME_PAYLOAD_MAX_BYTES, FrameError, FrameKind, FrameReader, FrameWriter};
 pub use message::{
     ArchiveEnd, Done, Hello, JobEnd, JobEnding, JobStart, Message, MessageError, Receiver, Sender,
 };

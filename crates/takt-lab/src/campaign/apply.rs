@@ -7,7 +7,7 @@ use takt_load::Profile;
 use toml::{Table, Value};
 
 use super::plan::RunSetup;
-use crate::robot::Kind;
+use crate::robot::RobotKind;
 
 /// The kernel: booted where the campaign is virtual, a label that says which one runs elsewhere.
 pub const KERNEL: &str = "kernel";
@@ -24,7 +24,7 @@ const LABEL: &str = "label.";
 /// # Errors
 /// A sentence with the factor, its value and what is accepted.
 pub(super) fn apply(
-    kind: &Kind,
+    kind: &RobotKind,
     config: &mut Table,
     setup: &mut RunSetup,
     guest: bool,
@@ -192,8 +192,11 @@ mod tests {
 
     #[test]
     fn values_of_a_table_are_factors_by_their_own_names() {
-        static KIND_WITH_VALUES: Kind =
-            Kind { values: Some("values"), factors: KIND.factors, ..Kind::new("x", &[], KIND.read) };
+        static KIND_WITH_VALUES: RobotKind = RobotKind {
+            values: Some("values"),
+            factors: KIND.factors,
+            ..RobotKind::new("x", &[], KIND.read)
+        };
         let mut config: Table = toml::from_str("[values]\nrate = 5").unwrap();
         for name in ["rate", "placement"] {
             let (setup, value) = (&mut RunSetup::default(), Value::from(9));

@@ -19,7 +19,7 @@ use super::plan::{CellRun, Plan};
 use super::table::Table;
 use crate::LabError;
 use crate::registry::Registry;
-use crate::robot::Kind;
+use crate::robot::RobotKind;
 use crate::session::file_name;
 
 /// File of the plan.
@@ -152,7 +152,7 @@ impl Campaign {
     }
 
     /// The robot that it is of; none where the program has none of that name.
-    pub(super) fn kind(&self) -> Option<&'static Kind> {
+    pub(super) fn kind(&self) -> Option<&'static RobotKind> {
         self.registry.kind(&self.plan.robot)
     }
 

@@ -17,7 +17,7 @@ use crate::LabError;
 use crate::machine_asked::MachineAsked;
 use crate::options::Interference;
 use crate::registry::Registry;
-use crate::robot::{Kind, RobotFile, Scaled, Scaling};
+use crate::robot::{RobotFile, RobotKind, Scaled, Scaling};
 use crate::session::file_name;
 
 /// What goes on around the robot in one run.
@@ -142,7 +142,7 @@ impl Plan {
         // Errors of the base itself name their lines; those of combinations name the combination.
         let kind = registry.parse(&text, &name, &folder)?.kind();
         let mut base: toml::Table = takt_files::parse_configuration(&text)
-                .map_err(|e| config_error("", e.to_string().trim_end().to_owned()))?;
+            .map_err(|e| config_error("", e.to_string().trim_end().to_owned()))?;
         let scaled = Self::scale((registry, kind), file, &mut base, &folder, decide)?;
         let mut combinations: Vec<Combination> = Vec::new();
         for levels in product(file) {
@@ -191,7 +191,7 @@ impl Plan {
 
     /// Fits the configuration that all runs share to this machine, where it asks for that.
     fn scale(
-        (registry, kind): (&Registry, &Kind),
+        (registry, kind): (&Registry, &RobotKind),
         file: &CampaignFile,
         base: &mut toml::Table,
         folder: &Path,

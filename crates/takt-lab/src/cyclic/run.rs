@@ -18,15 +18,15 @@ use crate::jobs::{JobReporter, Task};
 use crate::keeper::Window;
 use crate::options::RunOptions;
 use crate::releases::Seen;
-use crate::robot::{Conclusion, Critical, End, Kind, NoCriticalThread, Observe, Robot, Running, read};
+use crate::robot::{Conclusion, Critical, End, NoCriticalThread, Observe, Robot, RobotKind, Running, read};
 use crate::session::Session;
 use crate::{Collecting, ConfigError, EndFlag, LabError, TaskLog};
 
 /// The cyclic task as a registry lists it.
-pub static KIND: Kind = Kind {
+pub static KIND: RobotKind = RobotKind {
     factors: &[("rate", "rate_hz"), ("placement", "cpus")],
     tasks: &[&CYCLIC],
-    ..Kind::new("cyclic", &[("cyclic", SHIPPED)], read::<CyclicFile>)
+    ..RobotKind::new("cyclic", &[("cyclic", SHIPPED)], read::<CyclicFile>)
 };
 
 const TASK: &str = "cyclic";

@@ -6,7 +6,7 @@ use super::Limits;
 use super::app::{AppCycle, AppLog};
 use super::intervals;
 use super::notes::notes;
-use super::report::{Blame, Counter, Finding, Kind, Report, Spread, micros};
+use super::report::{Blame, Counter, Finding, FindingKind, Report, Spread, micros};
 use super::ways::{FrameTimes, Frames, Traffic};
 use crate::frame::command;
 
@@ -97,7 +97,7 @@ pub(super) fn judge(traffic: &Traffic, app: Option<&AppLog>, limits: &Limits) ->
         *kinds.entry(finding.kind).or_insert(0) += 1;
         *blames.entry(finding.blame).or_insert(0) += 1;
     }
-    let is_missing = kinds.contains_key(&Kind::Missing);
+    let is_missing = kinds.contains_key(&FindingKind::Missing);
     let host_send = cycles.as_ref().and_then(|(log, found)| {
         let delays = found.iter().map(|&(cycle, way)| host_send_ns(log, cycle, &ways.ways[way]));
         Spread::of(delays.flatten().collect())
@@ -220,7 +220,7 @@ impl LateFrameJudge<'_> {
     pub(super) fn find(
         &mut self,
         way: &FrameTimes,
-        kind: Kind,
+        kind: FindingKind,
         blame: Blame,
         excess_ns: Option<u64>,
         why: String,
@@ -256,7 +256,7 @@ impl LateFrameJudge<'_> {
     fn trip(&mut self, way: &FrameTimes) {
         if way.damaged {
             let why = "the probe saw a receive error: it was damaged on its way there, and whoever gets it drops it";
-            self.find(way, Kind::Damaged, Blame::Wire, None, why.to_owned());
+            self.find(way, FindingKind::Damaged, Blame::Wire, None, why.to_owned());
         }
         match way.round_trip_ns() {
             Some(trip_ns) if trip_ns > self.slow_ns => self.slow(way, trip_ns),
@@ -282,7 +282,7 @@ impl LateFrameJudge<'_> {
                 })
                 .collect();
             let why = format!("{}: not every device took part as usual", parts.join("; "));
-            self.find(way, Kind::Counter, Blame::Device, None, why);
+            self.find(way, FindingKind::Counter, Blame::Device, None, why);
         }
     }
 
@@ -312,7 +312,7 @@ impl LateFrameJudge<'_> {
                 format!("{:.0} µs from the master's interface and back to it", micros(trip_ns)),
             ),
         };
-        self.find(way, Kind::Slow, blame, Some(excess_ns), why);
+        self.find(way, FindingKind::Slow, blame, Some(excess_ns), why);
     }
 
     fn missing(&mut self, way: &FrameTimes) {
@@ -339,7 +339,7 @@ impl LateFrameJudge<'_> {
             (_, _, Some(_)) => return,
             _ => (Blame::WireOrDevice, "it left the master's host and never came back"),
         };
-        self.find(way, Kind::Missing, blame, None, why.to_owned());
+        self.find(way, FindingKind::Missing, blame, None, why.to_owned());
     }
 
     /// Frames that the application sent and that did not get as far as its own interface. Where the
@@ -349,7 +349,7 @@ impl LateFrameJudge<'_> {
         self.findings.extend(lost.map(|cycle| Finding {
             frame: 0,
             at_s: micros(log.in_capture(cycle.sent_ns).saturating_sub(self.first_ns)) / 1e6,
-            kind: Kind::Missing,
+            kind: FindingKind::Missing,
             blame: Blame::HostStack,
             round_trip_us: None,
             excess_us: None,
@@ -373,7 +373,7 @@ impl LateFrameJudge<'_> {
                         "the answer was at the interface {:.0} µs before the application had it",
                         micros(waited)
                     );
-                    self.find(&way, Kind::TakenLate, Blame::HostStack, Some(waited), why);
+                    self.find(&way, FindingKind::TakenLate, Blame::HostStack, Some(waited), why);
                 }
             } else if cycle.gave_up_ns > 0 {
                 let waited = log.in_capture(cycle.gave_up_ns).saturating_sub(there_ns);
@@ -382,7 +382,7 @@ impl LateFrameJudge<'_> {
                         "the answer was at the interface {:.0} µs before the application gave up waiting, and never reached it",
                         micros(waited)
                     );
-                    self.find(&way, Kind::TakenLate, Blame::HostStack, Some(waited), why);
+                    self.find(&way, FindingKind::TakenLate, Blame::HostStack, Some(waited), why);
                 }
             }
         }

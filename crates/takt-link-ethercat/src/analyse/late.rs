@@ -66,7 +66,7 @@ pub struct Usual {
 /// Where the time went that made an answer late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum LatePlace {
     /// The application's own thread woke up late.
     WakeUp,
     /// From its wake-up to the exchange; to sending, where the beginning of the exchange is not
@@ -92,7 +92,7 @@ pub enum Place {
     Unexplained,
 }
 
-impl Place {
+impl LatePlace {
     /// For people.
     pub fn title(self) -> &'static str {
         match self {
@@ -126,7 +126,7 @@ impl Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LateCause {
     /// Where most of the time went.
-    pub place: Place,
+    pub place: LatePlace,
     /// From when.
     pub from_ns: u64,
     /// To when.
@@ -157,31 +157,31 @@ impl LateWay {
             missed_by_ns,
         };
         if self.gave_up_ns == 0 {
-            return cause(Place::Unexplained, first_ns, came_ns, 0);
+            return cause(LatePlace::Unexplained, first_ns, came_ns, 0);
         }
         if self.arrived_ns > 0 && self.gave_up_ns > self.arrived_ns.saturating_add(RACE_NS) {
             let waited_ns = self.gave_up_ns - self.arrived_ns;
-            return cause(Place::Untaken, self.arrived_ns, self.gave_up_ns, waited_ns);
+            return cause(LatePlace::Untaken, self.arrived_ns, self.gave_up_ns, waited_ns);
         }
         // Handing over ends where the next thing is seen, if that is before: the segment may be
         // faster than the system call's return.
         let next_ns = [self.at_segment_ns, self.arrived_ns].into_iter().find(|&ns| ns > 0);
         let handed_ns = next_ns.map_or(handed_ns, |next_ns| next_ns.min(handed_ns));
         let parts = [
-            (Place::WakeUp, planned_ns, wake_ns, usual.wake_ns),
-            (Place::Work, wake_ns, if begun_ns > 0 { begun_ns } else { sent_ns }, usual.work_ns),
-            (Place::Before, begun_ns, sent_ns, usual.before_ns),
-            (Place::Handing, sent_ns, handed_ns, usual.handing_ns),
+            (LatePlace::WakeUp, planned_ns, wake_ns, usual.wake_ns),
+            (LatePlace::Work, wake_ns, if begun_ns > 0 { begun_ns } else { sent_ns }, usual.work_ns),
+            (LatePlace::Before, begun_ns, sent_ns, usual.before_ns),
+            (LatePlace::Handing, sent_ns, handed_ns, usual.handing_ns),
             (
-                Place::Outward,
+                LatePlace::Outward,
                 handed_ns,
                 self.at_segment_ns,
                 usual.outward_ns.saturating_sub(usual.handing_ns),
             ),
-            (Place::Segment, self.at_segment_ns, self.left_segment_ns, usual.segment_ns),
-            (Place::Homeward, self.left_segment_ns, self.arrived_ns, usual.homeward_ns),
+            (LatePlace::Segment, self.at_segment_ns, self.left_segment_ns, usual.segment_ns),
+            (LatePlace::Homeward, self.left_segment_ns, self.arrived_ns, usual.homeward_ns),
             (
-                Place::Beyond,
+                LatePlace::Beyond,
                 if self.at_segment_ns == 0 { handed_ns } else { 0 },
                 self.arrived_ns,
                 usual.beyond_ns.saturating_sub(usual.handing_ns),
@@ -207,7 +207,7 @@ impl LateWay {
             let took_ns = cause.to_ns - cause.from_ns;
             is_enough(took_ns) && took_ns > came_ns.saturating_sub(first_ns) / 2
         };
-        longest.filter(is_most).unwrap_or_else(|| cause(Place::Unexplained, first_ns, came_ns, 0))
+        longest.filter(is_most).unwrap_or_else(|| cause(LatePlace::Unexplained, first_ns, came_ns, 0))
     }
 }
 
@@ -257,12 +257,12 @@ mod tests {
     #[test]
     fn what_took_long_is_named() {
         let planted = [
-            (Place::WakeUp, [1300, 10, 15, 25, 5, 10]),
-            (Place::Work, [20, 1300, 15, 25, 5, 10]),
-            (Place::Handing, [20, 10, 1300, 25, 5, 10]),
-            (Place::Outward, [20, 10, 15, 1300, 5, 10]),
-            (Place::Segment, [20, 10, 15, 25, 1300, 10]),
-            (Place::Homeward, [20, 10, 15, 25, 5, 1300]),
+            (LatePlace::WakeUp, [1300, 10, 15, 25, 5, 10]),
+            (LatePlace::Work, [20, 1300, 15, 25, 5, 10]),
+            (LatePlace::Handing, [20, 10, 1300, 25, 5, 10]),
+            (LatePlace::Outward, [20, 10, 15, 1300, 5, 10]),
+            (LatePlace::Segment, [20, 10, 15, 25, 1300, 10]),
+            (LatePlace::Homeward, [20, 10, 15, 25, 5, 1300]),
         ];
         for (place, parts) in planted {
             let cause = way(parts).judge(&USUAL);
@@ -278,10 +278,10 @@ mod tests {
         let waited = way([20, 1300, 15, 25, 5, 10]);
         let begun_ns = waited.wake_ns + 10 * US;
         let cause = LateWay { begun_ns, ..waited }.judge(&USUAL);
-        assert_eq!((cause.place, cause.from_ns, cause.excess_ns), (Place::Before, begun_ns, 1290 * US));
+        assert_eq!((cause.place, cause.from_ns, cause.excess_ns), (LatePlace::Before, begun_ns, 1290 * US));
         assert_eq!(cause.place.blame(), None, "whose doing the frame before was is not seen");
         // Where nobody knows when it began, it counts as work: the two cannot be distinguished.
-        assert_eq!(LateWay { begun_ns: 0, ..waited }.judge(&USUAL).place, Place::Work);
+        assert_eq!(LateWay { begun_ns: 0, ..waited }.judge(&USUAL).place, LatePlace::Work);
     }
 
     #[test]
@@ -290,19 +290,19 @@ mod tests {
         let cause = slow.judge(&Usual { segment_ns: 1300 * US, ..USUAL });
         assert_eq!(
             (cause.place, cause.excess_ns, cause.to_ns - cause.from_ns),
-            (Place::Segment, 0, 1300 * US)
+            (LatePlace::Segment, 0, 1300 * US)
         );
         let cause = way([20, 10, 15, 1300, 5, 10]).judge(&Usual { outward_ns: 1315 * US, ..USUAL });
-        assert_eq!((cause.place, cause.excess_ns), (Place::Outward, 0));
+        assert_eq!((cause.place, cause.excess_ns), (LatePlace::Outward, 0));
         // Two parts that are as long as always, neither of which is most of the way.
         let both = Usual { segment_ns: 600 * US, homeward_ns: 600 * US, ..USUAL };
-        assert_eq!(way([20, 10, 15, 25, 600, 600]).judge(&both).place, Place::Unexplained);
+        assert_eq!(way([20, 10, 15, 25, 600, 600]).judge(&both).place, LatePlace::Unexplained);
     }
 
     #[test]
     fn an_answer_that_was_here_and_not_taken_is_the_hosts() {
         let cause = way([20, 10, 15, 25, 5, 10]).judge(&USUAL);
-        assert_eq!((cause.place, cause.missed_by_ns), (Place::Untaken, 0));
+        assert_eq!((cause.place, cause.missed_by_ns), (LatePlace::Untaken, 0));
         assert_eq!(cause.excess_ns, (1060 - 85) * US);
     }
 
@@ -310,25 +310,25 @@ mod tests {
     fn without_the_segments_stamps_the_wire_and_the_devices_are_one() {
         let way = LateWay { at_segment_ns: 0, left_segment_ns: 0, ..way([20, 10, 15, 25, 1300, 10]) };
         let cause = way.judge(&USUAL);
-        assert_eq!((cause.place, cause.place.blame()), (Place::Beyond, None));
+        assert_eq!((cause.place, cause.place.blame()), (LatePlace::Beyond, None));
         // Without the kernel's stamp either, no part is seen in which it was late.
-        assert_eq!(LateWay { arrived_ns: 0, ..way }.judge(&USUAL).place, Place::Unexplained);
+        assert_eq!(LateWay { arrived_ns: 0, ..way }.judge(&USUAL).place, LatePlace::Unexplained);
     }
 
     #[test]
     fn nothing_is_guessed_where_nothing_took_long() {
         // Each a little longer, none enough.
         let cause = way([200, 190, 200, 200, 190, 2000]).judge(&USUAL);
-        assert_eq!(cause.place, Place::Homeward);
+        assert_eq!(cause.place, LatePlace::Homeward);
         let all = way([400, 400, 400, 400, 400, 400]);
-        assert_eq!(all.judge(&USUAL).place, Place::Unexplained);
+        assert_eq!(all.judge(&USUAL).place, LatePlace::Unexplained);
         // Its own cycle is not known: it was not late by the machine's uptime.
         let stray = LateWay { planned_ns: 0, wake_ns: 0, begun_ns: 0, handed_ns: 0, gave_up_ns: 0, ..all };
         let cause = stray.judge(&USUAL);
-        assert_eq!((cause.place, cause.missed_by_ns), (Place::Unexplained, 0));
+        assert_eq!((cause.place, cause.missed_by_ns), (LatePlace::Unexplained, 0));
         // A log without stamps.
-        assert_eq!(LateWay::default().judge(&USUAL).place, Place::Unexplained);
+        assert_eq!(LateWay::default().judge(&USUAL).place, LatePlace::Unexplained);
         let taken = LateWay { taken_ns: 5, gave_up_ns: 3, ..LateWay::default() };
-        assert_eq!(taken.judge(&USUAL).place, Place::Unexplained);
+        assert_eq!(taken.judge(&USUAL).place, LatePlace::Unexplained);
     }
 }

@@ -27,8 +27,8 @@ mod tests;
 
 pub use app::{AppCycle, AppLog, LogError};
 pub use intervals::{Pattern, SendIntervals};
-pub use late::{LateCause, LateWay, Place, Usual};
-pub use report::{Blame, Counter, Finding, Kind, Report, Spread};
+pub use late::{LateCause, LatePlace, LateWay, Usual};
+pub use report::{Blame, Counter, Finding, FindingKind, Report, Spread};
 pub use ways::{FrameTimes, PortFacts, Traffic};
 
 /// From when on something is reported.

@@ -40,7 +40,7 @@ impl Blame {
 /// What a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum FindingKind {
     /// The answer never came.
     Missing,
     /// The answer took long.
@@ -57,7 +57,7 @@ pub enum Kind {
     Damaged,
 }
 
-impl Kind {
+impl FindingKind {
     /// For people.
     pub fn name(self) -> &'static str {
         match self {
@@ -94,7 +94,7 @@ pub struct Finding {
     /// Since the first frame of the capture, seconds.
     pub at_s: f64,
     /// What.
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// Who.
     pub blame: Blame,
     /// Round trip at the master's interface, microseconds; `None` where it never came back.
@@ -163,7 +163,7 @@ pub struct Report {
     /// Lateness beyond this is reported, microseconds.
     pub late_limit_us: f64,
     /// Findings of each kind.
-    pub kinds: BTreeMap<Kind, u64>,
+    pub kinds: BTreeMap<FindingKind, u64>,
     /// Findings by who is to blame.
     pub blames: BTreeMap<Blame, u64>,
     /// Frames that were sent late because the answer before was late or missing; that one is the

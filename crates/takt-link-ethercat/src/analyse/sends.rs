@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::app::{AppCycle, AppLog};
 use super::blame::{LateFrameJudge, host_send_ns};
-use super::report::{Blame, Kind, micros};
+use super::report::{Blame, FindingKind, micros};
 use super::ways::FrameTimes;
 
 /// Why a cycle began late, by the application's own stamps: the greatest of what they report.
@@ -106,7 +106,7 @@ impl LateFrameJudge<'_> {
             let waited = app.and_then(|(log, cycle)| host_send_ns(log, cycle, &way)).unwrap_or(0);
             if waited > self.late_ns {
                 let why = format!("{:.0} µs from the application's send to the interface", micros(waited));
-                self.find(&way, Kind::SentLate, Blame::HostStack, Some(waited), why);
+                self.find(&way, FindingKind::SentLate, Blame::HostStack, Some(waited), why);
                 continue;
             }
             match time {
@@ -126,7 +126,7 @@ impl LateFrameJudge<'_> {
             micros(early_ns),
             micros(since_ns)
         );
-        self.find(way, Kind::SentEarly, Blame::Application, Some(early_ns), why);
+        self.find(way, FindingKind::SentEarly, Blame::Application, Some(early_ns), why);
     }
 
     fn late(
@@ -159,6 +159,6 @@ impl LateFrameJudge<'_> {
                 micros(answered.unwrap_or(0).saturating_sub(before.first_ns()))
             ),
         };
-        self.find(way, Kind::SentLate, Blame::Application, Some(late_ns), why);
+        self.find(way, FindingKind::SentLate, Blame::Application, Some(late_ns), why);
     }
 }

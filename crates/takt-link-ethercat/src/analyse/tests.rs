@@ -91,7 +91,7 @@ fn log(cycles: &[Cycle]) -> AppLog {
 const BOTH: [usize; 4] = [1, 2, 3, 4];
 const MASTER: [usize; 2] = [1, 4];
 
-fn reported(report: &Report) -> Vec<(Kind, Blame)> {
+fn reported(report: &Report) -> Vec<(FindingKind, Blame)> {
     report.findings.iter().map(|finding| (finding.kind, finding.blame)).collect()
 }
 
@@ -173,7 +173,7 @@ fn of_a_bring_up_alone_slow_is_what_takes_longer_than_most() {
     trips[50] = None;
     let report = judged(&trips);
     let beyond = Blame::WireOrDevice;
-    assert_eq!(reported(&report), [(Kind::Slow, beyond), (Kind::Missing, beyond)]);
+    assert_eq!(reported(&report), [(FindingKind::Slow, beyond), (FindingKind::Missing, beyond)]);
     assert!(!report.judges() && report.notes[0].contains("the capture itself lost"), "{:?}", report.notes);
     // Fast ones have the limit of a cycle of a millisecond, and a limit that is given holds.
     assert_eq!(reported(&judged(&[Some(400 * US), Some(50 * US), Some(50 * US)])), []);
@@ -207,26 +207,26 @@ fn each_place_is_blamed_for_its_delay() {
         delay(&mut cycles[50], point, 700 * US);
         for app in [false, true] {
             let report = judged(&cycles, &BOTH, app);
-            assert_eq!(reported(&report), [(Kind::Slow, blame)], "{point}");
+            assert_eq!(reported(&report), [(FindingKind::Slow, blame)], "{point}");
             assert_eq!(report.findings[0].round_trip_us, Some(730.0));
             assert_eq!(report.findings[0].working_counters[0].got, 30);
             // At one end it cannot be reported.
-            assert_eq!(reported(&judged(&cycles, &MASTER, app)), [(Kind::Slow, Blame::WireOrDevice)]);
+            assert_eq!(reported(&judged(&cycles, &MASTER, app)), [(FindingKind::Slow, Blame::WireOrDevice)]);
         }
     }
     // In the host's stack on the way out, and on the way in.
     let mut cycles = well();
     delay(&mut cycles[50], 1, 700 * US);
     for points in [&BOTH[..], &MASTER] {
-        assert_eq!(reported(&judged(&cycles, points, true)), [(Kind::SentLate, Blame::HostStack)]);
+        assert_eq!(reported(&judged(&cycles, points, true)), [(FindingKind::SentLate, Blame::HostStack)]);
         // Without the application's word it seems to have sent late.
-        assert_eq!(reported(&judged(&cycles, points, false)), [(Kind::SentLate, Blame::Application)]);
+        assert_eq!(reported(&judged(&cycles, points, false)), [(FindingKind::SentLate, Blame::Application)]);
     }
     let mut cycles = well();
     delay(&mut cycles[50], 5, 700 * US);
-    assert_eq!(reported(&judged(&cycles, &BOTH, true)), [(Kind::TakenLate, Blame::HostStack)]);
+    assert_eq!(reported(&judged(&cycles, &BOTH, true)), [(FindingKind::TakenLate, Blame::HostStack)]);
     cycles[50].stamps[5] = 0;
-    assert_eq!(reported(&judged(&cycles, &BOTH, true)), [(Kind::TakenLate, Blame::HostStack)]);
+    assert_eq!(reported(&judged(&cycles, &BOTH, true)), [(FindingKind::TakenLate, Blame::HostStack)]);
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn the_application_is_blamed_for_its_own_lateness() {
     for points in [&BOTH[..], &MASTER] {
         for app in [false, true] {
             let report = judged(&cycles, points, app);
-            assert_eq!(reported(&report), [(Kind::SentLate, Blame::Application)]);
+            assert_eq!(reported(&report), [(FindingKind::SentLate, Blame::Application)]);
         }
     }
     assert!(judged(&cycles, &BOTH, true).findings[0].why.contains("wake-up to sending"));
@@ -250,9 +250,9 @@ fn what_never_came_is_charged_to_where_it_was_seen_last() {
         let mut cycles = well();
         cycles[50].stamps[last + 1..].fill(0);
         let report = judged(&cycles, &BOTH, false);
-        assert_eq!(reported(&report), [(Kind::Missing, blame)], "{last}");
+        assert_eq!(reported(&report), [(FindingKind::Missing, blame)], "{last}");
         assert_eq!(report.findings[0].round_trip_us, None);
-        assert_eq!(reported(&judged(&cycles, &MASTER, false)), [(Kind::Missing, Blame::WireOrDevice)]);
+        assert_eq!(reported(&judged(&cycles, &MASTER, false)), [(FindingKind::Missing, Blame::WireOrDevice)]);
     }
 }
 
@@ -271,7 +271,12 @@ fn what_never_left_the_host_is_charged_to_its_stack() {
         }
         for points in [&BOTH[..], &MASTER] {
             let report = judged(&cycles, points, true);
-            assert_eq!(reported(&report), [(Kind::Missing, Blame::HostStack)], "{:?}", report.findings);
+            assert_eq!(
+                reported(&report),
+                [(FindingKind::Missing, Blame::HostStack)],
+                "{:?}",
+                report.findings
+            );
             assert_eq!((report.findings[0].frame, report.held_up), (0, u64::from(waiting)));
             assert!(report.text(5, false).contains("        -   0.0"), "{}", report.text(5, false));
             // Without the application's word nobody knows that there was one, and the report says
@@ -281,7 +286,7 @@ fn what_never_left_the_host_is_charged_to_its_stack() {
         }
         // An answer that was taken shows that the capture has the hole.
         cycles[50].stamps[5] = cycles[50].stamps[0] + 60 * US;
-        let late = [(Kind::SentLate, Blame::Application)];
+        let late = [(FindingKind::SentLate, Blame::Application)];
         assert_eq!(reported(&judged(&cycles, &MASTER, true)), late[..usize::from(waiting)]);
     }
 }
@@ -297,7 +302,7 @@ fn a_master_that_waited_for_an_answer_is_not_blamed() {
     }
     for app in [false, true] {
         let report = judged(&cycles, &BOTH, app);
-        assert_eq!(reported(&report), [(Kind::Slow, Blame::Device)]);
+        assert_eq!(reported(&report), [(FindingKind::Slow, Blame::Device)]);
         assert_eq!(report.held_up, 1);
     }
 }
@@ -307,7 +312,7 @@ fn other_working_counters_are_reported_with_the_usual_ones() {
     let mut cycles = well();
     cycles[50].counter = 27;
     let report = judged(&cycles, &MASTER, false);
-    assert_eq!(reported(&report), [(Kind::Counter, Blame::Device)]);
+    assert_eq!(reported(&report), [(FindingKind::Counter, Blame::Device)]);
     let counter = &report.findings[0].working_counters[0];
     assert_eq!((counter.command, counter.address, counter.got, counter.usual), ("LRW", 0x1000, 27, 30));
     assert!(report.text(10, false).contains("LRW 27/30"), "{}", report.text(10, false));

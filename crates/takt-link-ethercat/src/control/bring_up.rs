@@ -15,7 +15,7 @@ use super::error::{ControlError, Mismatch};
 use super::event::{EventKind, LinkEvent, state_name};
 use super::master::{Carrier, Limits, Master};
 use super::objects;
-use super::port::{LateAnswer, Parts, Place, Port};
+use super::port::{ImagePlace, LateAnswer, Parts, Port};
 use super::states::Cycling;
 use super::stats::{TimingReader, channel};
 use super::wire::Wire;
@@ -73,7 +73,7 @@ pub struct Found {
     /// Its station address.
     pub address: u16,
     /// Where its data lie.
-    pub place: Place,
+    pub place: ImagePlace,
 }
 
 /// A segment in OP.
@@ -130,7 +130,7 @@ pub fn bring_up(
     let (events_in, events) = ring::ring(EVENTS);
     let (late_in, late) = ring::ring(LATE);
     let (timing_out, timing) = channel();
-    let places: Vec<Place> = devices.iter().map(|found| found.place.clone()).collect();
+    let places: Vec<ImagePlace> = devices.iter().map(|found| found.place.clone()).collect();
     let mut cyclic = Cyclic::new(cut(&places, image_bytes, config.process));
     cyclic.reference = clocks.iter().position(|&has| has).map(|first| devices[first].address);
     let follows = config.clock.follow && cyclic.reference.is_some();
@@ -199,7 +199,7 @@ fn prepare(
                 name: sub.name().to_owned(),
                 identity: Identity { vendor: vendor_id, product: product_id, revision, serial },
                 address: sub.configured_address(),
-                place: Place::default(),
+                place: ImagePlace::default(),
             }
         })
         .collect();
@@ -460,9 +460,9 @@ fn check_mapping(
 
 /// Reads where a device's data lie from its own memory management units: what holds on the wire,
 /// whoever wrote it.
-fn read_place(master: &mut Master, limits: &Limits, address: u16) -> Result<Place, ControlError> {
+fn read_place(master: &mut Master, limits: &Limits, address: u16) -> Result<ImagePlace, ControlError> {
     let device = master.device();
-    let mut place = Place::default();
+    let mut place = ImagePlace::default();
     // How many units it has; masters leave gaps among them.
     let count = Command::fprd(address, FMMU_COUNT).receive::<u8>(device);
     let count = u16::from(master.run("reading the mapping", limits, count)?).min(FMMUS);

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use super::config::ProcessCommands;
 use super::flights::{Arrival, Flights};
-use super::port::Place;
+use super::port::ImagePlace;
 use crate::frame::{self, DATAGRAM_OVERHEAD, FrameBuilder, MAX_DATA, command};
 
 /// Source address of cyclic frames. The master's own have `10:10:10:10:10:10`.
@@ -62,7 +62,7 @@ pub(super) struct Piece {
 }
 
 /// Cuts the image of `places` into datagrams. Inputs lie before outputs.
-pub(super) fn cut(places: &[Place], image_bytes: usize, commands: ProcessCommands) -> Vec<Piece> {
+pub(super) fn cut(places: &[ImagePlace], image_bytes: usize, commands: ProcessCommands) -> Vec<Piece> {
     let inputs_end = places.iter().map(|place| place.inputs.end).max().unwrap_or(0).min(image_bytes);
     let parts: &[(u8, Range<usize>)] = match commands {
         ProcessCommands::Lrw => &[(command::LRW, 0..image_bytes)],
@@ -90,7 +90,7 @@ pub(super) fn cut(places: &[Place], image_bytes: usize, commands: ProcessCommand
 }
 
 /// What a device adds to the working counter of a datagram.
-fn counts(command: u8, place: &Place, range: &Range<usize>) -> u16 {
+fn counts(command: u8, place: &ImagePlace, range: &Range<usize>) -> u16 {
     let touches = |part: &Range<usize>| !part.is_empty() && part.start < range.end && range.start < part.end;
     let (reads, writes) = (u16::from(touches(&place.inputs)), u16::from(touches(&place.outputs)));
     match command {

@@ -51,7 +51,7 @@ pub use error::{ControlError, Mismatch};
 pub use event::{EventKind, LinkEvent, state_name};
 pub use idle::Idle;
 pub use objects::read_object;
-pub use port::{Exchanged, LateAnswer, Place, Port, Strays, Totals};
+pub use port::{Exchanged, ImagePlace, LateAnswer, Port, Strays, Totals};
 pub use sdo::SdoError;
 pub use simulated::{SimulatedTime, in_simulated_time};
 pub use stats::{Exporter, Spread, Timing, TimingReader};

@@ -6,7 +6,7 @@ use super::bring_up::{Found, MAX_IMAGE};
 use super::config::{ControlConfig, Identity, MAX_DEVICES, ObjectWrite};
 use super::error::ControlError;
 use super::master::{Carrier, Limits, Master};
-use super::port::Place;
+use super::port::ImagePlace;
 use super::sdo;
 use super::wire::Wire;
 
@@ -84,7 +84,7 @@ pub fn read_object(
         name: sub.name().to_owned(),
         identity: Identity::default(),
         address: sub.configured_address(),
-        place: Place::default(),
+        place: ImagePlace::default(),
     });
     let devices = group.len();
     let Some(found) = found else {

@@ -15,7 +15,7 @@ use super::stats::{Timing, TimingWriter};
 
 /// Where a device's data lie in the process image.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Place {
+pub struct ImagePlace {
     /// From the device.
     pub inputs: Range<usize>,
     /// To the device.
@@ -208,7 +208,7 @@ const MAX_GRACE_NS: u64 = 500_000;
 pub struct Port {
     cyclic: Cyclic,
     status_cycles: u64,
-    places: Vec<Place>,
+    places: Vec<ImagePlace>,
     addresses: Vec<u16>,
     mode: ExchangeMode,
     wait_ns: u64,
@@ -253,7 +253,7 @@ pub(super) struct Parts {
     pub cyclic: Cyclic,
     pub status_cycles: u32,
     pub master: Master,
-    pub places: Vec<Place>,
+    pub places: Vec<ImagePlace>,
     pub addresses: Vec<u16>,
     pub image_bytes: usize,
     pub mode: ExchangeMode,
@@ -322,7 +322,7 @@ impl Port {
     }
 
     /// Where each device's data lie, in the order of the wire.
-    pub fn places(&self) -> &[Place] {
+    pub fn places(&self) -> &[ImagePlace] {
         &self.places
     }
 

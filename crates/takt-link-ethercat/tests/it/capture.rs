@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use takt_link_ethercat::analyse::{AppLog, Blame, Kind, Limits, Report, Traffic, analyse};
+use takt_link_ethercat::analyse::{AppLog, Blame, FindingKind, Limits, Report, Traffic, analyse};
 use takt_link_ethercat::capture::{CaptureFacts, Recorder, Side, read};
 use takt_link_ethercat::control::{ControlConfig, ExchangeMode, Interface, Link, Wire, bring_up};
 use takt_link_ethercat::segment::raw::RawSocket;
@@ -151,7 +151,7 @@ fn analysed(path: &Path, log: Option<&str>) -> (CaptureFacts, Report, Report) {
 }
 
 /// The planted one is reported, whatever a busy machine has of its own.
-fn reported(report: &Report, kind: Kind, blame: Blame, what: &str) {
+fn reported(report: &Report, kind: FindingKind, blame: Blame, what: &str) {
     let found = report.findings.iter().any(|finding| (finding.kind, finding.blame) == (kind, blame));
     assert!(found, "{what}: nothing {kind:?} by {blame:?}:\n{}", report.text(50, false));
 }
@@ -248,16 +248,28 @@ fn takt_with_a_delay_planted_at_each_place() {
     place(
         "device",
         &mut || bench.control.wire(WireFault::Delay(PLANTED), When::Next(1)),
-        Kind::Slow,
+        FindingKind::Slow,
         Device,
         WireOrDevice,
     );
-    place("wire", &mut || bench.fate.hold.store(true, Ordering::Release), Kind::Slow, Wire, WireOrDevice);
+    place(
+        "wire",
+        &mut || bench.fate.hold.store(true, Ordering::Release),
+        FindingKind::Slow,
+        Wire,
+        WireOrDevice,
+    );
     let send = || hold[0].store(ahead(), Ordering::Release);
-    place("host, out", &mut { send }, Kind::SentLate, HostStack, HostStack);
+    place("host, out", &mut { send }, FindingKind::SentLate, HostStack, HostStack);
     let receive = || hold[1].store(ahead(), Ordering::Release);
-    place("host, in", &mut { receive }, Kind::TakenLate, HostStack, HostStack);
-    place("application", &mut || std::thread::sleep(PLANTED), Kind::SentLate, Application, Application);
+    place("host, in", &mut { receive }, FindingKind::TakenLate, HostStack, HostStack);
+    place(
+        "application",
+        &mut || std::thread::sleep(PLANTED),
+        FindingKind::SentLate,
+        Application,
+        Application,
+    );
 }
 
 #[test]
@@ -276,7 +288,7 @@ fn takt_with_a_loss_planted_at_each_place() {
         recorder.stop().unwrap();
         let (_, both, master) = analysed(&path, Some(&log));
         let missing = |report: &Report| {
-            let all = report.findings.iter().filter(|finding| finding.kind == Kind::Missing);
+            let all = report.findings.iter().filter(|finding| finding.kind == FindingKind::Missing);
             all.map(|finding| finding.blame).collect::<Vec<_>>()
         };
         // A machine that stands still may leave a frame of its own at either end of the capture.
@@ -361,10 +373,10 @@ fn pysoem_with_a_delay_planted_at_each_place() {
     };
     use Blame::{Application, Device, HostStack, Wire, WireOrDevice};
     let expected = [
-        (Kind::Slow, Device, WireOrDevice),
-        (Kind::Slow, Wire, WireOrDevice),
-        (Kind::SentLate, HostStack, HostStack),
-        (Kind::SentLate, Application, Application),
+        (FindingKind::Slow, Device, WireOrDevice),
+        (FindingKind::Slow, Wire, WireOrDevice),
+        (FindingKind::SentLate, HostStack, HostStack),
+        (FindingKind::SentLate, Application, Application),
     ];
     for (place, (kind, blame, alone)) in places.into_iter().zip(expected) {
         let range = stretch(place);

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Command;
 
-use takt_link_ethercat::analyse::{Blame, Kind, Limits, Pattern, Report, Traffic, analyse};
+use takt_link_ethercat::analyse::{Blame, FindingKind, Limits, Pattern, Report, Traffic, analyse};
 use takt_link_ethercat::capture::{CaptureFacts, read_from};
 
 /// A probe ET2000: 499 answers after 100 us, one after 700 us, one lost, one sent 400 us late.
@@ -69,7 +69,7 @@ fn judged(file: &[u8], limits: &Limits) -> (CaptureFacts, Report) {
     (facts, analyse(&traffic, None, limits))
 }
 
-fn found(report: &Report) -> Vec<(Kind, Blame, u64)> {
+fn found(report: &Report) -> Vec<(FindingKind, Blame, u64)> {
     let of = |finding: &takt_link_ethercat::analyse::Finding| (finding.kind, finding.blame, finding.frame);
     report.findings.iter().map(of).collect()
 }
@@ -104,8 +104,11 @@ fn three(mut values: Vec<u64>) -> (f64, f64, f64) {
 /// The findings that the capture of the probe was made with.
 fn probed(report: &Report, what: &str) {
     let kinds: Vec<_> = report.findings.iter().map(|finding| (finding.kind, finding.blame)).collect();
-    let planted =
-        [(Kind::Slow, Blame::Device), (Kind::Missing, Blame::Device), (Kind::SentLate, Blame::Application)];
+    let planted = [
+        (FindingKind::Slow, Blame::Device),
+        (FindingKind::Missing, Blame::Device),
+        (FindingKind::SentLate, Blame::Application),
+    ];
     for one in planted {
         assert_eq!(kinds.iter().filter(|kind| **kind == one).count(), 1, "{what}: {:?}", report.findings);
     }
@@ -209,8 +212,8 @@ fn two_channels_of_a_probe_separate_the_wire_from_the_devices() {
     }
     let (_, report) = judged(&pcap(&both, 1, usize::MAX), &Limits::default());
     let kinds: Vec<_> = report.findings.iter().map(|finding| (finding.kind, finding.blame)).collect();
-    assert!(kinds.contains(&(Kind::Slow, Blame::Wire)), "{:?}", report.findings);
-    assert!(kinds.contains(&(Kind::Slow, Blame::Device)), "{:?}", report.findings);
+    assert!(kinds.contains(&(FindingKind::Slow, Blame::Wire)), "{:?}", report.findings);
+    assert!(kinds.contains(&(FindingKind::Slow, Blame::Device)), "{:?}", report.findings);
     assert_eq!(report.outward.map(|part| part.median_us), Some(5.0));
     assert_eq!(report.in_segment.map(|part| part.median_us), Some(90.0));
     assert_eq!(report.homeward.map(|part| part.median_us), Some(5.0));
@@ -224,7 +227,7 @@ fn a_frame_that_the_probe_saw_damaged_is_the_wires_fault() {
     packets[41].bytes[at] |= 0x10;
     let file = pcap(&packets, 1, usize::MAX);
     let (_, report) = judged(&file, &Limits::default());
-    assert!(found(&report).contains(&(Kind::Damaged, Blame::Wire, 41)), "{:?}", report.findings);
+    assert!(found(&report).contains(&(FindingKind::Damaged, Blame::Wire, 41)), "{:?}", report.findings);
     assert_eq!(report.probe_ports.iter().map(|port| port.crc_errors).sum::<u64>(), 1);
     let Some(lines) = tshark(&file, "esl.crcerror == 1", &["frame.number"]) else { return };
     assert_eq!(lines, [["42"]]);
@@ -243,7 +246,7 @@ fn frames_that_leave_in_pairs_are_no_period() {
     // Held against what was meant, every second frame is late and the others early.
     let asked = Limits { period_ns: Some(500_000), ..Limits::default() };
     let (_, held) = judged(PAIRS, &asked);
-    assert!(held.kinds.get(&Kind::SentLate) > Some(&400), "{:?}", held.kinds);
+    assert!(held.kinds.get(&FindingKind::SentLate) > Some(&400), "{:?}", held.kinds);
     let (_, held) = judged(PAIRS, &Limits { period_ns: Some(1_000_000), ..Limits::default() });
     assert!(
         held.notes.iter().any(|note| note.contains("not 1000.0 µs as --period says")),
@@ -294,12 +297,17 @@ fn bursts_and_early_sends_are_reported_and_a_steady_master_is_not() {
     let report = judged(&early);
     let intervals = report.send_interval_us.as_ref().unwrap();
     assert_eq!((intervals.uneven, intervals.pattern), (true, Some(Pattern::Early)), "{intervals:?}");
-    assert_eq!(report.kinds.iter().collect::<Vec<_>>(), [(&Kind::SentEarly, &15)]);
+    assert_eq!(report.kinds.iter().collect::<Vec<_>>(), [(&FindingKind::SentEarly, &15)]);
     // Who was held up and catches up is late once, and never early.
     let held: Vec<u64> =
         (0..600_u64).map(|at| (at * 1000).max(if at >= 300 { 305_500 + at % 300 * 60 } else { 0 })).collect();
     let report = judged(&held);
-    assert_eq!(report.kinds.iter().collect::<Vec<_>>(), [(&Kind::SentLate, &1)], "{:?}", report.findings);
+    assert_eq!(
+        report.kinds.iter().collect::<Vec<_>>(),
+        [(&FindingKind::SentLate, &1)],
+        "{:?}",
+        report.findings
+    );
 }
 
 /// As `bytes`, an Ethernet frame, in UDP over IPv4 to EtherCAT's port.
@@ -343,7 +351,11 @@ fn cut_frames_are_judged_by_what_is_left_of_them() {
     let (facts, report) = judged(&pcap(&packets(&unpacked(PAIRS)), 1, 40), &Limits::default());
     assert_eq!((facts.cut_packets, facts.cut_to_bytes), (facts.interfaces[0].frames, 40));
     assert_eq!((report.frames, report.round_trip), (whole.frames, whole.round_trip));
-    assert!(report.findings.iter().all(|finding| finding.kind != Kind::Counter), "{:?}", report.findings);
+    assert!(
+        report.findings.iter().all(|finding| finding.kind != FindingKind::Counter),
+        "{:?}",
+        report.findings
+    );
     // So short that nobody sees what it is.
     let (facts, report) = judged(&pcap(&packets(&unpacked(PAIRS)), 1, 12), &Limits::default());
     assert!(facts.other_packets > 0 && !report.judges());

@@ -579,7 +579,7 @@ fn gpu_tools(emulated: bool) -> Option<Tools> {
 fn gpu_profile() -> Profile {
     let work = crate::profile::GpuWork { kernel_us: Some(100), ..Default::default() };
     let mut copies = work.clone();
-    (copies.work, copies.mib) = (crate::gpu::Kind::Copies, Some(1));
+    (copies.work, copies.mib) = (crate::gpu::GpuLoadKind::Copies, Some(1));
     let components = vec![Component::Gpu(work), Component::Gpu(copies)];
     Profile { name: "gpu".into(), require_tools: false, components }
 }

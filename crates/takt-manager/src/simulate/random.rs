@@ -2,7 +2,7 @@
 
 use takt_rt::random::SplitMix64;
 
-use super::{Kind, System, Trigger};
+use super::{SimExecutorKind, System, Trigger};
 
 /// What random systems may have beside timers and subscriptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -69,11 +69,15 @@ pub fn random_with(seed: u64, features: Features) -> System {
             system.callbacks[*second].join = Some(*first);
         }
         if features.kinds && random.one_in(3) {
-            system.executors[number].kind =
-                if random.one_in(3) { Kind::Static { rounds: number % 2 == 1 } } else { Kind::Events };
+            system.executors[number].kind = if random.one_in(3) {
+                SimExecutorKind::Static { rounds: number % 2 == 1 }
+            } else {
+                SimExecutorKind::Events
+            };
         }
         if features.threads && random.one_in(3) {
-            system.executors[number].kind = Kind::Threads(usize::try_from(random.within(2, 3)).unwrap_or(2));
+            system.executors[number].kind =
+                SimExecutorKind::Threads(usize::try_from(random.within(2, 3)).unwrap_or(2));
             system.executors[number].reentrant = (0..random.within(1, 3)).map(|_| random.one_in(2)).collect();
             let groups = system.executors[number].reentrant.len() as u64;
             for callback in callbacks {

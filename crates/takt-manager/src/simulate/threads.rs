@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::engine::{Engine, Traceable};
 use super::kernel::{Doing, Thread};
-use super::{Kind, Supply, System, Trigger};
+use super::{SimExecutorKind, Supply, System, Trigger};
 
 /// An executor's state.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) fn start(system: &System, supplies: &[Supply]) -> (Vec<Thread>, Vec<E
         let first = threads.len();
         let of = system.threads_of(number);
         threads.extend(supplies.by_ref().take(of).map(|supply| Thread::new(*supply, Some(number))));
-        if matches!(executor.kind, Kind::Threads(_)) {
+        if matches!(executor.kind, SimExecutorKind::Threads(_)) {
             threads[first..].iter_mut().for_each(|t| t.doing = Doing::Fetch);
         }
         executors.push(Executor {
@@ -70,9 +70,9 @@ impl Engine<'_> {
     pub fn fetch(&mut self, thread: usize) {
         let Some(executor) = self.threads[thread].executor else { return };
         let next = match self.system.executors[executor].kind {
-            Kind::Threads(_) => return self.lock(thread, executor),
-            Kind::Events => self.first_arrived(executor),
-            Kind::WaitSet | Kind::Static { .. } => self.next_polled(executor),
+            SimExecutorKind::Threads(_) => return self.lock(thread, executor),
+            SimExecutorKind::Events => self.first_arrived(executor),
+            SimExecutorKind::WaitSet | SimExecutorKind::Static { .. } => self.next_polled(executor),
         };
         match next {
             Some(callback) => self.run_callback(thread, callback),
@@ -105,7 +105,7 @@ impl Engine<'_> {
 
     /// What is ready, in the order in which this executor takes it.
     fn poll(&self, executor: usize) -> VecDeque<usize> {
-        let timers_last = matches!(self.system.executors[executor].kind, Kind::Static { .. });
+        let timers_last = matches!(self.system.executors[executor].kind, SimExecutorKind::Static { .. });
         let mut ready: Vec<usize> = (self.system.executors[executor].callbacks.iter().copied())
             .filter(|c| !self.pending[*c].is_empty())
             .collect();
@@ -120,7 +120,8 @@ impl Engine<'_> {
             .eager_timers
             .then(|| callbacks.iter().copied().find(|c| self.is_timer(*c) && !self.pending[*c].is_empty()))
             .flatten();
-        let waits_each_time = self.system.executors[executor].kind == Kind::Static { rounds: false };
+        let waits_each_time =
+            self.system.executors[executor].kind == SimExecutorKind::Static { rounds: false };
         if eager.is_none() && (waits_each_time || self.executors[executor].ready.is_empty()) {
             self.executors[executor].ready = self.poll(executor);
         }
@@ -224,7 +225,7 @@ impl Engine<'_> {
         };
         self.complete(thread, &job);
         let Some(executor) = self.threads[thread].executor else { return };
-        if let (Some(group), Kind::Threads(_)) =
+        if let (Some(group), SimExecutorKind::Threads(_)) =
             (self.system.callbacks[job.instance.callback].group, self.system.executors[executor].kind)
         {
             self.executors[executor].busy[group] = false;

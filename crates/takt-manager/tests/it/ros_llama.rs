@@ -16,7 +16,9 @@ use response_time_analysis::supply::{Periodic as Resource, SupplyBound};
 use response_time_analysis::time::{Duration, Service};
 use response_time_analysis::wcet::Curve;
 use takt_manager::plan::{ChainState, Plan, Platform, Step};
-use takt_manager::simulate::{Features, Kind, Supply, System, Trigger, random_system, random_with, simulate};
+use takt_manager::simulate::{
+    Features, SimExecutorKind, Supply, System, Trigger, random_system, random_with, simulate,
+};
 use takt_manager::{Goals, Manager, Policy, recorded};
 use takt_model::Delivery;
 use takt_ros::ctf::Recording;
@@ -202,7 +204,9 @@ fn what_the_paper_does_not_have_changes_nothing() {
     let ticks = Platform { enforcement_ns: 4 * MS, ..Platform::new(vec![1, 2, 3], 0, 0.95) };
     assert_eq!(timeless(Manager::new(paper.clone(), ticks).plan(&model)), plain);
     let controller = system.executors.iter().position(|e| e.name == "controller_server").unwrap();
-    for kind in [Kind::Events, Kind::Static { rounds: false }, Kind::Threads(2)] {
+    for kind in
+        [SimExecutorKind::Events, SimExecutorKind::Static { rounds: false }, SimExecutorKind::Threads(2)]
+    {
         system.executors[controller].kind = kind;
         let plan = plan(&system, &paper, 3);
         let state = |name: &str| &plan.chains.iter().find(|c| c.name == name).unwrap().state;

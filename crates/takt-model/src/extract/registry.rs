@@ -129,7 +129,9 @@ mod tests {
         name: &'static str,
     ) -> usize {
         let (index, replaced) = registry.enter(key(handle), Some(key(middleware)), name);
-        replaced.into_iter().flatten().for_each(|old| drop(registry.try_remove(old)));
+        for old in replaced.into_iter().flatten() {
+            registry.try_remove(old);
+        }
         index
     }
 

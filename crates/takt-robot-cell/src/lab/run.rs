@@ -9,7 +9,7 @@ use takt_lab::keeper::Window;
 use takt_lab::options::{RunOptions, Target, View};
 use takt_lab::picture::{Device, Picture};
 use takt_lab::robot::{
-    Conclusion, Critical, End, Event, Kind, NoCriticalThread, Observe, Robot, Running, Scaled, Scaling,
+    Conclusion, Critical, End, Event, NoCriticalThread, Observe, Robot, RobotKind, Running, Scaled, Scaling,
 };
 use takt_lab::{Collecting, ConfigError, LabError, RobotFile, Session};
 use takt_report::verdict::of_run;
@@ -59,7 +59,7 @@ const SSM_THREAD: &str = "ssm";
 pub(super) const CAMPAIGN: &str = include_str!("../../../../campaigns/sentryrt1.toml");
 
 /// The safety cell as a registry lists it.
-pub static KIND: Kind = Kind {
+pub static KIND: RobotKind = RobotKind {
     campaigns: &[
         ("sentryrt1", CAMPAIGN),
         ("sentryrt1-gpu", include_str!("../../../../campaigns/sentryrt1-gpu.toml")),
@@ -79,9 +79,11 @@ pub static KIND: Kind = Kind {
     report: Some(&Paper),
     scaled_text: Some(|scaled| scaled.get::<scale::Scaled>().map(|scaled| scaled.text())),
     // The second is the cell again, as the paper has it.
-    ..Kind::new("cell", &[("cell", super::DEMO), ("sentryrt1", super::SENTRYRT1)], |text, name, folder| {
-        CellFile::parse(text, name, folder).map(RobotFile::of)
-    })
+    ..RobotKind::new(
+        "cell",
+        &[("cell", super::DEMO), ("sentryrt1", super::SENTRYRT1)],
+        |text, name, folder| CellFile::parse(text, name, folder).map(RobotFile::of),
+    )
 };
 
 /// The monitor, for the latency manager.

@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn all_runs_of_a_campaign_share_one_decision() {
-        static ROBOTS: [&takt_lab::robot::Kind; 1] = [&super::super::run::KIND];
+        static ROBOTS: [&takt_lab::robot::RobotKind; 1] = [&super::super::run::KIND];
         let registry = takt_lab::Registry::new(&ROBOTS).unnamed("cell");
         let mut campaign = takt_lab::campaign::shipped(&registry, "sentryrt1").unwrap();
         let mut decisions = 0;

@@ -126,7 +126,7 @@ impl LateKept {
 /// Where the time of a late edge went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum EdgePlace {
     /// The controller computed.
     Controller,
     /// The sleep between two edges ended late.
@@ -137,7 +137,7 @@ pub enum Place {
     Link,
 }
 
-impl Place {
+impl EdgePlace {
     fn title(self) -> &'static str {
         match self {
             Self::Controller => "in the controller",
@@ -150,7 +150,7 @@ impl Place {
 
 impl LateEdge {
     /// Where most of the time went, and from when to when that was.
-    fn judge(&self, wait_ns: u64) -> (Place, Span) {
+    fn judge(&self, wait_ns: u64) -> (EdgePlace, Span) {
         let before_ns = self.sent_ns.saturating_sub(self.since_ns);
         let due_ns = self.since_ns.saturating_add(self.controller_ns).saturating_add(wait_ns);
         let pause_ns = self.sent_ns.saturating_sub(due_ns);
@@ -159,15 +159,16 @@ impl LateEdge {
         let parts = [
             (
                 self.stall_ns,
-                Place::BetweenPolls,
+                EdgePlace::BetweenPolls,
                 span(self.stall_from_ns, self.stall_from_ns + self.stall_ns),
             ),
-            (link_ns, Place::Link, span(self.sent_ns, self.received_ns)),
-            (pause_ns, Place::Pause, span(due_ns.min(self.sent_ns), self.sent_ns)),
-            (self.controller_ns.min(before_ns), Place::Controller, span(self.since_ns, self.sent_ns)),
+            (link_ns, EdgePlace::Link, span(self.sent_ns, self.received_ns)),
+            (pause_ns, EdgePlace::Pause, span(due_ns.min(self.sent_ns), self.sent_ns)),
+            (self.controller_ns.min(before_ns), EdgePlace::Controller, span(self.since_ns, self.sent_ns)),
         ];
         let greatest = parts.into_iter().max_by_key(|part| part.0);
-        greatest.map_or((Place::Link, span(self.sent_ns, self.received_ns)), |(_, place, span)| (place, span))
+        greatest
+            .map_or((EdgePlace::Link, span(self.sent_ns, self.received_ns)), |(_, place, span)| (place, span))
     }
 }
 
@@ -177,7 +178,7 @@ pub struct ExplainedEdge {
     #[serde(flatten)]
     pub stamps: LateEdge,
     /// Where most of its time went.
-    pub place: Place,
+    pub place: EdgePlace,
     /// How long it was there, microseconds.
     pub there_us: f64,
     /// What held up the thread in whose hands it was, in the words of `takt trace`; null where that
@@ -198,7 +199,7 @@ pub struct ExplainedEdge {
 /// Edges that were late for the same cause.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LateEdgeCause {
-    pub place: Place,
+    pub place: EdgePlace,
     pub cause: Option<Cause>,
     pub who: String,
     pub explained: bool,
@@ -274,7 +275,7 @@ pub(super) fn report(dir: &RunDir, trace: &Trace, edges: u64) -> Result<TraceRep
         };
         let cause = edge.cause.unwrap_or(Cause::Unknown);
         let who = match (edge.place, edge.who.as_str()) {
-            (Place::BetweenPolls, who) => who.to_owned(),
+            (EdgePlace::BetweenPolls, who) => who.to_owned(),
             (place, "") => place.title().to_owned(),
             (place, who) => format!("{who}, {}", place.title()),
         };
@@ -319,7 +320,7 @@ pub(super) fn report(dir: &RunDir, trace: &Trace, edges: u64) -> Result<TraceRep
 }
 
 fn causes(kept: &LateKept, threads: &Threads, trace: Result<&Trace, &str>) -> LateEdges {
-    let places: Vec<(Place, Span)> = kept.edges.iter().map(|edge| edge.judge(threads.wait_ns)).collect();
+    let places: Vec<(EdgePlace, Span)> = kept.edges.iter().map(|edge| edge.judge(threads.wait_ns)).collect();
     let mut found: Vec<Option<Late>> = vec![None; places.len()];
     let mut untraced = trace.err().map(str::to_owned);
     if let Ok(trace) = trace
@@ -327,7 +328,7 @@ fn causes(kept: &LateKept, threads: &Threads, trace: Result<&Trace, &str>) -> La
     {
         untraced = Some(error.to_string());
     }
-    let mut all: BTreeMap<(Place, Option<Cause>, String, bool), LateEdgeCause> = BTreeMap::new();
+    let mut all: BTreeMap<(EdgePlace, Option<Cause>, String, bool), LateEdgeCause> = BTreeMap::new();
     let mut each = Vec::with_capacity(places.len());
     for ((stamps, (place, span)), late) in kept.edges.iter().zip(&places).zip(found) {
         let edge = explained(stamps, *place, *span, late, threads);
@@ -363,18 +364,18 @@ fn without_tid(who: &str) -> &str {
 
 /// Asks the trace about the threads in whose hands the edges were.
 fn ask_kernel(
-    places: &[(Place, Span)],
+    places: &[(EdgePlace, Span)],
     found: &mut [Option<Late>],
     threads: &Threads,
     trace: &Trace,
 ) -> Result<(), takt_trace::TraceError> {
-    for place in [Place::BetweenPolls, Place::Controller, Place::Pause, Place::Link] {
-        let tid = if place == Place::Link { threads.far_end } else { threads.acquisition };
+    for place in [EdgePlace::BetweenPolls, EdgePlace::Controller, EdgePlace::Pause, EdgePlace::Link] {
+        let tid = if place == EdgePlace::Link { threads.far_end } else { threads.acquisition };
         let asked: Vec<usize> = (0..places.len()).filter(|&at| places[at].0 == place).collect();
         let Some(tid) = tid.filter(|_| !asked.is_empty()) else { continue };
         let spans: Vec<Span> = asked.iter().map(|&at| places[at].1).collect();
         // The end of a sleep is a release; the other spans are none.
-        let late = if place == Place::Pause { woken_late } else { held_up }(trace, tid, &spans)?;
+        let late = if place == EdgePlace::Pause { woken_late } else { held_up }(trace, tid, &spans)?;
         for ((at, late), span) in asked.into_iter().zip(late).zip(&spans) {
             found[at] = late.map(|late| doubted(late, trace, tid, *span));
         }
@@ -406,7 +407,7 @@ fn is_charge(cause: Cause) -> bool {
 
 fn explained(
     stamps: &LateEdge,
-    place: Place,
+    place: EdgePlace,
     span: Span,
     late: Option<Late>,
     threads: &Threads,
@@ -419,20 +420,20 @@ fn explained(
     let is_known = match cause {
         Some(Cause::Unknown | Cause::NotRecorded | Cause::EventsLost | Cause::ExecutionOrFirmware) => false,
         // Asleep until a level comes is the far end's normal state.
-        Some(Cause::Waited) if place == Place::Link => false,
+        Some(Cause::Waited) if place == EdgePlace::Link => false,
         Some(_) => share >= 0.5,
         None => false,
     };
     // A link that lost a level and sent it again says so itself, and a controller its time.
     let by_stamps = match place {
-        Place::Link => stamps.resends > 0 && !is_known,
-        Place::Controller => !is_known,
-        Place::Pause | Place::BetweenPolls => false,
+        EdgePlace::Link => stamps.resends > 0 && !is_known,
+        EdgePlace::Controller => !is_known,
+        EdgePlace::Pause | EdgePlace::BetweenPolls => false,
     };
     let by = if who.is_empty() { String::new() } else { format!(" ({who})") };
     let holder = match (place, threads.far_end) {
-        (Place::Link, Some(_)) => "the thread at the far end",
-        (Place::Link, None) => "the board",
+        (EdgePlace::Link, Some(_)) => "the thread at the far end",
+        (EdgePlace::Link, None) => "the board",
         _ => "the loop",
     };
     let came = if stamps.arrived { "" } else { "; the edge never came" };
@@ -441,7 +442,7 @@ fn explained(
         Some(cause) if is_known => {
             format!("{first}; {:.0} % of them {holder} lost to {}{by}", 100.0 * share, cause.title())
         }
-        _ if by_stamps && place == Place::Controller => {
+        _ if by_stamps && place == EdgePlace::Controller => {
             format!("{first}: its execution took {:.0} us", stamps.controller_ns as f64 / 1e3)
         }
         _ if by_stamps => {
@@ -452,7 +453,7 @@ fn explained(
                 if share > 0.0 { format!("most of it, {:.0} %, was ", 100.0 * share) } else { String::new() };
             format!("{first}; why {holder} was held up is unexplained: {most}{}{by}", cause.title())
         }
-        None if place == Place::Link && threads.far_end.is_none() => {
+        None if place == EdgePlace::Link && threads.far_end.is_none() => {
             format!("{first}; no thread of this host stands at its far end, so that nothing says why")
         }
         None => format!("{first}; why {holder} was held up is unexplained: the kernel was not traced then"),

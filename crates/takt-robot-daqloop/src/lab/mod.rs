@@ -24,6 +24,6 @@ mod standing;
 mod state;
 
 pub use crate::plant::serve as far_end;
-pub use late::{ExplainedEdge, LATE_EDGES_FILE, LateEdge, LateEdgeCause, LateEdges, LateKept, Place};
+pub use late::{EdgePlace, ExplainedEdge, LATE_EDGES_FILE, LateEdge, LateEdgeCause, LateEdges, LateKept};
 pub use run::KIND;
 pub use state::{STATE_FILE, State};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use takt_lab::options::RunOptions;
 use takt_lab::robot::{
-    Conclusion, Critical, End, GuestNeeds, Kind, NoCriticalThread, Observe, Robot, Running, read,
+    Conclusion, Critical, End, GuestNeeds, NoCriticalThread, Observe, Robot, RobotKind, Running, read,
 };
 use takt_lab::{ConfigError, LabError, LiveSeries, Session};
 use takt_link_daq::Waiting;
@@ -35,7 +35,7 @@ const READ: Duration = Duration::from_millis(4);
 const CHECKPOINT: Duration = Duration::from_millis(300);
 
 /// The DAQ loop as a registry lists it.
-pub static KIND: Kind = Kind {
+pub static KIND: RobotKind = RobotKind {
     campaigns: &[
         ("daq", include_str!("../../../../campaigns/daq.toml")),
         ("daq-boards", include_str!("../../../../campaigns/daq-boards.toml")),
@@ -47,7 +47,7 @@ pub static KIND: Kind = Kind {
     report: Some(&Paper),
     // A simulated board with its library, and what brings CPUs back after a kill.
     guest: GuestNeeds { modules: &["comedi_test"], programs: &["/bin/sh"], libraries: &["libcomedi.so.0"] },
-    ..Kind::new("daq", &[("daq", SHIPPED)], read::<DaqConfig>)
+    ..RobotKind::new("daq", &[("daq", SHIPPED)], read::<DaqConfig>)
 };
 
 impl Robot for DaqConfig {

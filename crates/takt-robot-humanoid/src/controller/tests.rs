@@ -2,7 +2,7 @@ use super::*;
 
 /// Devices that answer at once: drives by the standard's rules, the probe with a fixed count.
 struct Plant {
-    kinds: Vec<Kind>,
+    kinds: Vec<DeviceClass>,
     inputs: Vec<Vec<u8>>,
     outputs: Vec<Vec<u8>>,
     stuck: bool,
@@ -20,7 +20,7 @@ impl ProcessData for Plant {
 
 impl Plant {
     fn new(config: &HumanoidConfig) -> Self {
-        let kinds: Vec<Kind> = config.devices().iter().map(|device| device.kind).collect();
+        let kinds: Vec<DeviceClass> = config.devices().iter().map(|device| device.kind).collect();
         let mut plant = Self {
             inputs: kinds.iter().map(|_| vec![0; 6]).collect(),
             outputs: kinds.iter().map(|_| vec![0; 6]).collect(),
@@ -33,7 +33,7 @@ impl Plant {
 
     fn react(&mut self) {
         for (device, kind) in self.kinds.iter().enumerate() {
-            if *kind == Kind::Drive && !self.stuck {
+            if *kind == DeviceClass::Drive && !self.stuck {
                 let word = u16::from_le_bytes([self.outputs[device][0], self.outputs[device][1]]);
                 let status: u16 = match word {
                     0x06 => 0x21,
@@ -47,7 +47,7 @@ impl Plant {
                     let target = self.outputs[device][2..6].to_vec();
                     self.inputs[device][2..6].copy_from_slice(&target);
                 }
-            } else if *kind == Kind::Probe {
+            } else if *kind == DeviceClass::Probe {
                 self.inputs[device][..2].copy_from_slice(&9_u16.to_le_bytes());
             }
         }
@@ -122,7 +122,7 @@ fn one(mode: DriveMode, layout: DriveLayout) -> (Controller, Plant) {
     let config = HumanoidConfig { list: vec![device], ramp_s: 60.0, ..HumanoidConfig::default() };
     config.validate().unwrap();
     let plant = Plant {
-        kinds: vec![Kind::Drive],
+        kinds: vec![DeviceClass::Drive],
         inputs: vec![vec![0; layout.input_bytes]],
         outputs: vec![vec![0; layout.output_bytes]],
         stuck: true,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use takt_lab::LabError;
-use takt_link_ethercat::analyse::{Blame, Place};
+use takt_link_ethercat::analyse::{Blame, LatePlace};
 use takt_rundir::RunDir;
 use takt_trace::analysis::{Late, Part, stood_still_ns};
 use takt_trace::event::Span;
@@ -30,7 +30,7 @@ pub struct LateFrame {
     #[serde(flatten)]
     pub stamps: LateRow,
     /// Where the time went.
-    pub place: Place,
+    pub place: LatePlace,
     /// Who is to blame, in the words of `takt ethercat analyse`; null where nobody knows.
     pub blame: Option<Blame>,
     /// How long after the controller had gone on without it the answer came, microseconds.
@@ -82,7 +82,7 @@ impl Holder {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LateFrameCause {
     /// Where the time went.
-    pub place: Place,
+    pub place: LatePlace,
     pub blame: Option<Blame>,
     /// What held up the thread there.
     pub cause: Option<Cause>,
@@ -127,12 +127,16 @@ pub(super) const THREADS: &str = "late_frame_threads";
 
 impl Threads {
     /// In whose hands a frame was, where that is a thread of the run.
-    fn holds(&self, place: Place) -> Option<Holder> {
+    fn holds(&self, place: LatePlace) -> Option<Holder> {
         match place {
-            Place::WakeUp | Place::Work | Place::Handing | Place::Untaken => Some(Holder::Controller),
+            LatePlace::WakeUp | LatePlace::Work | LatePlace::Handing | LatePlace::Untaken => {
+                Some(Holder::Controller)
+            }
             // While the controller waits it is the segment that has the frame before.
-            Place::Before | Place::Outward | Place::Segment | Place::Homeward => Some(Holder::Segment),
-            Place::Beyond | Place::Unexplained => None,
+            LatePlace::Before | LatePlace::Outward | LatePlace::Segment | LatePlace::Homeward => {
+                Some(Holder::Segment)
+            }
+            LatePlace::Beyond | LatePlace::Unexplained => None,
         }
         .filter(|&holder| self.tid(holder).is_some())
     }
@@ -161,7 +165,7 @@ impl LateCauses {
         self.frames += frames;
         self.unexplained += frames;
         self.causes.push(LateFrameCause {
-            place: Place::Unexplained,
+            place: LatePlace::Unexplained,
             blame: None,
             cause: None,
             explained: false,
@@ -214,7 +218,7 @@ fn causes(rows: &[LateRow], threads: &Threads, trace: Result<&Trace, &str>) -> L
                 who: String::new(),
                 share: 0.0,
                 parts: Vec::new(),
-                kept: cause.place == Place::Segment && is_most(row.held_ns, cause.to_ns - cause.from_ns),
+                kept: cause.place == LatePlace::Segment && is_most(row.held_ns, cause.to_ns - cause.from_ns),
                 inherited: false,
                 why: String::new(),
             }
@@ -246,7 +250,7 @@ fn is_most(part_ns: u64, of_ns: u64) -> bool {
 /// Says of every frame why it was late, and sums up.
 fn attribute(mut frames: Vec<LateFrame>, threads: &Threads, untraced: Option<String>) -> LateCauses {
     let mut unexplained = 0;
-    let mut all: BTreeMap<(Place, Option<Cause>, String, bool), LateFrameCause> = BTreeMap::new();
+    let mut all: BTreeMap<(LatePlace, Option<Cause>, String, bool), LateFrameCause> = BTreeMap::new();
     for frame in &mut frames {
         let known = is_explained(frame, threads);
         unexplained += u64::from(!known);
@@ -294,7 +298,7 @@ fn inherit(frames: &mut [LateFrame]) {
     for at in in_order {
         // Where the controller itself was held up meanwhile, that is the cause.
         let own = &frames[at];
-        if own.place != Place::Before || own.holder == Some(Holder::Controller) {
+        if own.place != LatePlace::Before || own.holder == Some(Holder::Controller) {
             continue;
         }
         let sent_ns = own.stamps.way.sent_ns;
@@ -315,7 +319,7 @@ fn ask_kernel(
     trace: &Trace,
 ) -> Result<(), takt_trace::TraceError> {
     let found = |frames: &[LateFrame], holder: Holder, is_asked: &dyn Fn(&LateFrame) -> bool| {
-        let asked = |at: &usize| is_asked(&frames[*at]) && frames[*at].place != Place::Unexplained;
+        let asked = |at: &usize| is_asked(&frames[*at]) && frames[*at].place != LatePlace::Unexplained;
         let asked: Vec<usize> = (0..frames.len()).filter(asked).collect();
         let Some(tid) = threads.tid(holder).filter(|_| !asked.is_empty()) else { return Ok(Vec::new()) };
         let span = |&at: &usize| {
@@ -324,7 +328,7 @@ fn ask_kernel(
         };
         let spans: Vec<Span> = asked.iter().map(span).collect();
         // The release of a cycle is one; what a thread does with a frame is none.
-        let wakes = asked.first().is_some_and(|&at| frames[at].place == Place::WakeUp);
+        let wakes = asked.first().is_some_and(|&at| frames[at].place == LatePlace::WakeUp);
         let mut late = if wakes { woken_late } else { held_up }(trace, tid, &spans)?;
         let judged = late.iter_mut().zip(&spans).filter_map(|(late, span)| Some((late.as_mut()?, span)));
         for (late, span) in judged.filter(|(late, _)| is_charge(late.cause)) {
@@ -340,7 +344,7 @@ fn ask_kernel(
         Ok::<_, takt_trace::TraceError>(asked.into_iter().zip(late).collect())
     };
     // While it waits for the frame before, the controller can be held up itself.
-    for (at, late) in found(frames, Holder::Controller, &|frame| frame.place == Place::Before)? {
+    for (at, late) in found(frames, Holder::Controller, &|frame| frame.place == LatePlace::Before)? {
         if let Some(late) = late.filter(|late| is_of_its_own(late.cause)) {
             frames[at].holder = Some(Holder::Controller);
             frames[at].held_up_by(late);
@@ -350,7 +354,7 @@ fn ask_kernel(
     {
         let is_asked = |frame: &LateFrame| {
             let is_unexplained = frame.cause.is_none() && !frame.kept;
-            frame.holder == Some(holder) && is_unexplained && (frame.place == Place::WakeUp) == wakes
+            frame.holder == Some(holder) && is_unexplained && (frame.place == LatePlace::WakeUp) == wakes
         };
         for (at, late) in found(frames, holder, &is_asked)? {
             let Some(late) = late else { continue };
@@ -364,7 +368,7 @@ impl LateFrame {
     /// Takes in what held up the thread in whose hands it was.
     fn held_up_by(&mut self, mut late: Late) {
         let of_segment = self.holder == Some(Holder::Segment);
-        if of_segment && self.place == Place::Segment && is_charge(late.cause) {
+        if of_segment && self.place == LatePlace::Segment && is_charge(late.cause) {
             self.doubt(&mut late);
         }
         if of_segment {
@@ -376,7 +380,7 @@ impl LateFrame {
                 Cause::ExecutionOrFirmware => None,
                 _ => Some(Blame::HostStack),
             };
-        } else if self.place == Place::Before {
+        } else if self.place == LatePlace::Before {
             let own = matches!(late.cause, Cause::Execution | Cause::ExecutionOrFirmware);
             self.blame = Some(if own { Blame::Application } else { Blame::HostStack });
         }
@@ -413,10 +417,10 @@ fn behind_others(frames: &mut [LateFrame]) {
     let within = |frame: &LateFrame| (frame.stamps.way.at_segment_ns, frame.stamps.way.left_segment_ns);
     let others: Vec<LateFrame> = frames
         .iter()
-        .filter(|frame| frame.place == Place::Segment && frame.cause.is_some())
+        .filter(|frame| frame.place == LatePlace::Segment && frame.cause.is_some())
         .cloned()
         .collect();
-    for frame in frames.iter_mut().filter(|frame| frame.place == Place::Outward) {
+    for frame in frames.iter_mut().filter(|frame| frame.place == LatePlace::Outward) {
         let span = frame.stamps.way.judge(&frame.stamps.usual);
         let behind = |other: &&LateFrame| {
             let (at_ns, left_ns) = within(other);
@@ -442,8 +446,8 @@ fn is_of_its_own(cause: Cause) -> bool {
 
 /// Whether it says nothing that the simulated segment's thread did this: asleep until a frame comes
 /// is its normal state, and with a frame in its hands it sleeps on purpose alone, which it stamps.
-fn is_no_cause_of_the_segment(place: Place, cause: Cause) -> bool {
-    matches!(place, Place::Before | Place::Outward | Place::Segment | Place::Homeward)
+fn is_no_cause_of_the_segment(place: LatePlace, cause: Cause) -> bool {
+    matches!(place, LatePlace::Before | LatePlace::Outward | LatePlace::Segment | LatePlace::Homeward)
         && matches!(cause, Cause::Waited | Cause::Unknown)
 }
 

@@ -11,7 +11,7 @@ use takt_lab::keeper::Window;
 use takt_lab::options::RunOptions;
 use takt_lab::releases::Releases;
 use takt_lab::robot::{
-    Conclusion, Critical, End, Event, GuestNeeds, Kind, NoCriticalThread, Observe, Robot, Running,
+    Conclusion, Critical, End, Event, GuestNeeds, NoCriticalThread, Observe, Robot, RobotKind, Running,
     read as read_file,
 };
 use takt_lab::{Collecting, ConfigError, LabError, Session};
@@ -72,7 +72,7 @@ fn measures(file: &HumanoidFile, simulated: bool) -> Vec<Measure> {
 }
 
 /// The humanoid as a registry lists it.
-pub static KIND: Kind = Kind {
+pub static KIND: RobotKind = RobotKind {
     campaigns: &[
         ("humanoid", include_str!("../../../../campaigns/humanoid.toml")),
         ("humanoid-further", include_str!("../../../../campaigns/humanoid-further.toml")),
@@ -82,7 +82,7 @@ pub static KIND: Kind = Kind {
     report: Some(&LateFrames),
     // Raw sockets between a pair of interfaces, which a program makes.
     guest: GuestNeeds { modules: &["veth", "af_packet"], programs: &["ip"], libraries: &[] },
-    ..Kind::new("humanoid", &[("humanoid", SHIPPED)], read_file::<HumanoidFile>)
+    ..RobotKind::new("humanoid", &[("humanoid", SHIPPED)], read_file::<HumanoidFile>)
 };
 
 /// Thread of the motion controller.

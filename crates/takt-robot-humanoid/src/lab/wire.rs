@@ -11,7 +11,7 @@ use takt_rt::settings::ThreadSettings;
 use super::failed;
 use super::file::{HumanoidFile, WireKind};
 use crate::joint::Direction;
-use crate::topology::{Device, Kind};
+use crate::topology::{Device, DeviceClass};
 
 /// Facts of the segment between two drains.
 const TRUTHS: usize = 1 << 14;
@@ -105,12 +105,12 @@ fn segment_config(file: &HumanoidFile) -> SegmentConfig {
 /// A simulated device for a configured one: with its identity, in a daisy chain.
 fn device(wanted: &Device) -> sim::DeviceConfig {
     let kind = match wanted.kind {
-        Kind::Drive => DeviceKind::Drive,
-        Kind::Imu => DeviceKind::ImuSensor,
-        Kind::ForceTorque => DeviceKind::ForceTorqueSensor,
-        Kind::Tactile => DeviceKind::TactileSensor,
-        Kind::DigitalIo => DeviceKind::DigitalIo,
-        Kind::Probe => DeviceKind::EventProbe,
+        DeviceClass::Drive => DeviceKind::Drive,
+        DeviceClass::Imu => DeviceKind::ImuSensor,
+        DeviceClass::ForceTorque => DeviceKind::ForceTorqueSensor,
+        DeviceClass::Tactile => DeviceKind::TactileSensor,
+        DeviceClass::DigitalIo => DeviceKind::DigitalIo,
+        DeviceClass::Probe => DeviceKind::EventProbe,
     };
     let some = |value: u32| (value != 0).then_some(value);
     let mut device = sim::DeviceConfig::new(wanted.name.clone(), kind);

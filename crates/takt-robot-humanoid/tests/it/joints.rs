@@ -12,7 +12,7 @@ use takt_link_ethercat::segment::{
 };
 use takt_robot_humanoid::joint::{Direction, DriveMode};
 use takt_robot_humanoid::safety::Punctuality;
-use takt_robot_humanoid::topology::{Device, DriveLayout, Kind};
+use takt_robot_humanoid::topology::{Device, DeviceClass, DriveLayout};
 use takt_robot_humanoid::{Controller, HumanoidConfig, Mode, Moment, Motion, StopReason, Target};
 
 const MS: u64 = 1_000_000;
@@ -54,7 +54,7 @@ fn robot(random: &mut Random) -> (SegmentConfig, HumanoidConfig) {
         let layout = (mode != DriveMode::Csp || number == 6).then(DriveLayout::all_modes);
         list.push(Device {
             name,
-            kind: Kind::Drive,
+            kind: DeviceClass::Drive,
             counts_per_turn: joint.counts_per_turn,
             gear: joint.gear,
             zero_counts: joint.encoder_zero_counts,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use takt_link_ethercat::control::{Idle, Link, bring_up, in_process};
 use takt_link_ethercat::segment::{AlState, Segment, SegmentConfig, SegmentControl};
 use takt_robot_humanoid::run::{self, CycleRecord, Finished, RunningMotion};
-use takt_robot_humanoid::topology::Kind;
+use takt_robot_humanoid::topology::DeviceClass;
 use takt_robot_humanoid::{Controller, HumanoidConfig, Mode, Moment, Motion, StopReason, Target};
 use takt_rt::periodic::SleepStrategy;
 use takt_rt::ring::{Consumer, ring};
@@ -83,7 +83,7 @@ fn an_own_motion_moves_the_joints_within_their_limits() {
     let config = config(12);
     let segment = Segment::new(&SegmentConfig { watchdog_ms: 6000, ..SegmentConfig::humanoid(12) }).unwrap();
     let control = segment.control();
-    let first = config.devices().iter().position(|device| device.kind == Kind::Drive).unwrap();
+    let first = config.devices().iter().position(|device| device.kind == DeviceClass::Drive).unwrap();
     let limits = config.devices()[first].limits;
     let position_rad = || control.devices()[first].drive.unwrap().position_rad;
     let Link { port, .. } = bring_up(in_process(segment), &config.control(), &mut |_| {}).unwrap();

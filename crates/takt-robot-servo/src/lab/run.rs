@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use takt_lab::jobs::Task;
 use takt_lab::keeper::Window;
-use takt_lab::robot::{Conclusion, Critical, End, Kind, NoCriticalThread, Observe, Robot, Running, read};
+use takt_lab::robot::{
+    Conclusion, Critical, End, NoCriticalThread, Observe, Robot, RobotKind, Running, read,
+};
 use takt_lab::{Collecting, ConfigError, LabError, RunOptions, Session};
 use takt_rt::ring::ring;
 use takt_rundir::{Loss, Measure};
@@ -18,7 +20,7 @@ use crate::run::{Finished, Phase, THREAD};
 use crate::{ServoError, start};
 
 /// The stream as a registry lists it.
-pub static KIND: Kind = Kind {
+pub static KIND: RobotKind = RobotKind {
     factors: &[
         ("policy", "task.policy"),
         ("placement", "task.cpus"),
@@ -26,7 +28,7 @@ pub static KIND: Kind = Kind {
         ("rate", "link.frequency_hz"),
     ],
     tasks: &[&SERVO_TASK],
-    ..Kind::new("servo", &[("servo", SHIPPED)], read::<ServoConfig>)
+    ..RobotKind::new("servo", &[("servo", SHIPPED)], read::<ServoConfig>)
 };
 
 /// The stream's thread, for the latency manager.

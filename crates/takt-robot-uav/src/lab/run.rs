@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use takt_lab::jobs::Task;
 use takt_lab::keeper::Window;
-use takt_lab::robot::{Conclusion, Critical, End, Kind, NoCriticalThread, Observe, Robot, Running, read};
+use takt_lab::robot::{
+    Conclusion, Critical, End, NoCriticalThread, Observe, Robot, RobotKind, Running, read,
+};
 use takt_lab::{Collecting, ConfigError, LabError, RunOptions, Session};
 use takt_rt::placement::set_affinity;
 use takt_rundir::{Counter, Measure};
@@ -21,7 +23,7 @@ use crate::{Flight, UavConfig, UavError};
 pub const SHIPPED: &str = include_str!("../../../../robots/uav.toml");
 
 /// The quadrotor as a registry lists it.
-pub static KIND: Kind = Kind {
+pub static KIND: RobotKind = RobotKind {
     campaigns: &[
         ("uav", include_str!("../../../../campaigns/uav.toml")),
         ("uav-isolation", include_str!("../../../../campaigns/uav-isolation.toml")),
@@ -33,7 +35,7 @@ pub static KIND: Kind = Kind {
     factors: &[("policy", "attitude.policy"), ("rate", "attitude.rate_hz"), ("placement", "attitude.cpus")],
     tasks: &[&ATTITUDE_TASK, &POSITION_TASK],
     report: Some(&Paper),
-    ..Kind::new("uav", &[("uav", SHIPPED)], read::<UavConfig>)
+    ..RobotKind::new("uav", &[("uav", SHIPPED)], read::<UavConfig>)
 };
 
 /// The main measure.

@@ -14,7 +14,7 @@ use takt_trace::event::{PacketStep, State};
 use takt_trace::{Event, Kind, Trace};
 
 use super::judge::{NET_RX, Now, SLACK_NS, before};
-use super::{Exchange, Place, Violation};
+use super::{Exchange, LinkPlace, Violation};
 
 /// From a send to its return; what comes later counts as never come, as in the analysis of
 /// captures.
@@ -139,7 +139,7 @@ pub(super) fn missing(exchange: &Exchange) -> Violation {
     Violation {
         time_ns: exchange.begin_ns(),
         us: ns as f64 / 1e3,
-        place: Place::RobotOrNetwork,
+        place: LinkPlace::RobotOrNetwork,
         who: String::new(),
         parts_us: Vec::new(),
     }
@@ -157,7 +157,7 @@ pub(super) fn blamed(
     let unknown = Violation {
         time_ns: late.begin_ns(),
         us,
-        place: Place::Unknown,
+        place: LinkPlace::Unknown,
         who: String::new(),
         parts_us: Vec::new(),
     };
@@ -174,7 +174,7 @@ pub(super) fn blamed(
     Violation { place, who, parts_us, ..unknown }
 }
 
-type Parts = (BTreeMap<Place, u64>, BTreeMap<Place, i32>);
+type Parts = (BTreeMap<LinkPlace, u64>, BTreeMap<LinkPlace, i32>);
 
 /// What the master's thread did from when the frame was due to its send. None where nobody was seen
 /// to send it.
@@ -188,9 +188,9 @@ fn sent_late(trace: &Trace, late: &Exchange, others: &[Exchange], threads: &BTre
             && threads.contains(&event.tid)
     })?;
     let (tid, queued_ns) = (queued.tid, queued.time_ns.min(sent_ns));
-    let mut parts: BTreeMap<Place, u64> = BTreeMap::new();
-    let mut who = BTreeMap::from([(Place::UserCode, tid)]);
-    parts.insert(Place::SendPath, sent_ns.saturating_sub(queued_ns.max(due_ns)));
+    let mut parts: BTreeMap<LinkPlace, u64> = BTreeMap::new();
+    let mut who = BTreeMap::from([(LinkPlace::UserCode, tid)]);
+    parts.insert(LinkPlace::SendPath, sent_ns.saturating_sub(queued_ns.max(due_ns)));
     // What is spent while the frame before is still under way is waiting for it.
     let before_ns = others.first().and_then(|other| other.answered_ns).unwrap_or(0);
     let mut kept: BTreeMap<i32, u64> = BTreeMap::new();
@@ -199,12 +199,12 @@ fn sent_late(trace: &Trace, late: &Exchange, others: &[Exchange], threads: &BTre
         let spent_ns = to_ns.saturating_sub(from_ns);
         if now == Now::Ready {
             *kept.entry(by).or_default() += spent_ns;
-            *parts.entry(Place::WokenLate).or_default() += spent_ns;
+            *parts.entry(LinkPlace::WokenLate).or_default() += spent_ns;
             return;
         }
         let waited_ns = before_ns.min(to_ns).saturating_sub(from_ns);
-        *parts.entry(Place::RobotOrNetwork).or_default() += waited_ns;
-        *parts.entry(Place::UserCode).or_default() += spent_ns - waited_ns;
+        *parts.entry(LinkPlace::RobotOrNetwork).or_default() += waited_ns;
+        *parts.entry(LinkPlace::UserCode).or_default() += spent_ns - waited_ns;
     };
     let begin = events.partition_point(|event| event.time_ns < due_ns);
     let (mut now, mut since_ns) = (before(&events[..begin], tid), due_ns);
@@ -242,14 +242,14 @@ fn sent_late(trace: &Trace, late: &Exchange, others: &[Exchange], threads: &BTre
     }
     spend(now, since_ns, queued_ns, 0);
     let kept = kept.into_iter().filter(|&(by, _)| by > 0).max_by_key(|&(_, ns)| ns);
-    who.extend(kept.map(|(by, _)| (Place::WokenLate, by)));
+    who.extend(kept.map(|(by, _)| (LinkPlace::WokenLate, by)));
     // The frame before came back late, and what follows it takes its usual time: that is not the
     // program's fault.
     let excess_ns = excess_ns(others).min(late.late_ns);
-    let user = parts.entry(Place::UserCode).or_default();
+    let user = parts.entry(LinkPlace::UserCode).or_default();
     let moved_ns = excess_ns.min(*user);
     *user -= moved_ns;
-    *parts.entry(Place::RobotOrNetwork).or_default() += moved_ns;
+    *parts.entry(LinkPlace::RobotOrNetwork).or_default() += moved_ns;
     Some((parts, who))
 }
 
@@ -273,7 +273,8 @@ fn returned_late(trace: &Trace, late: &Exchange) -> Option<Parts> {
     });
     let host_ns = raised.map_or(0, |event| back_ns.saturating_sub(event.time_ns.max(late.arrived_ns)));
     let whole_ns = back_ns.saturating_sub(late.arrived_ns);
-    let parts = [(Place::Interrupt, host_ns), (Place::RobotOrNetwork, whole_ns.saturating_sub(host_ns))];
+    let parts =
+        [(LinkPlace::Interrupt, host_ns), (LinkPlace::RobotOrNetwork, whole_ns.saturating_sub(host_ns))];
     Some((BTreeMap::from(parts), BTreeMap::new()))
 }
 

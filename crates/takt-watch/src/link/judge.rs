@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use takt_trace::event::{PacketStep, Softirq, State};
 use takt_trace::{Event, Kind, Trace};
 
-use super::{Exchange, Place, Violation};
+use super::{Exchange, LinkPlace, Violation};
 
 /// The way of one packet, nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,13 +22,13 @@ struct Path {
 }
 
 impl Path {
-    fn parts(&self) -> [(Place, u64); 5] {
+    fn parts(&self) -> [(LinkPlace, u64); 5] {
         [
-            (Place::Interrupt, self.interrupt_ns),
-            (Place::KernelStack, self.stack_ns),
-            (Place::WokenLate, self.woken_ns),
-            (Place::UserCode, self.user_ns),
-            (Place::SendPath, self.send_ns),
+            (LinkPlace::Interrupt, self.interrupt_ns),
+            (LinkPlace::KernelStack, self.stack_ns),
+            (LinkPlace::WokenLate, self.woken_ns),
+            (LinkPlace::UserCode, self.user_ns),
+            (LinkPlace::SendPath, self.send_ns),
         ]
     }
 }
@@ -175,7 +175,7 @@ pub(super) fn blamed(
     let unknown = Violation {
         time_ns: exchange.arrived_ns,
         us,
-        place: Place::Unknown,
+        place: LinkPlace::Unknown,
         who: String::new(),
         parts_us: Vec::new(),
     };
@@ -185,7 +185,7 @@ pub(super) fn blamed(
     let until_ns = exchange.end_ns() + SLACK_NS;
     let events = trace.between(exchange.arrived_ns.saturating_sub(50_000_000), until_ns);
     let Some(found) = way(events, exchange, threads) else { return unknown };
-    let mut usual: BTreeMap<Place, Vec<u64>> = BTreeMap::new();
+    let mut usual: BTreeMap<LinkPlace, Vec<u64>> = BTreeMap::new();
     for other in others {
         let events = trace.between(other.arrived_ns.saturating_sub(SLACK_NS), other.end_ns() + SLACK_NS);
         if let Some(way) = way(events, other, threads) {
@@ -194,17 +194,17 @@ pub(super) fn blamed(
             }
         }
     }
-    let median = |place: Place| {
+    let median = |place: LinkPlace| {
         let mut all = usual.get(&place).cloned().unwrap_or_default();
         all.sort_unstable();
         all.get(all.len() / 2).copied().unwrap_or(0)
     };
     let beyond = found.parts().map(|(place, ns)| (place, ns.saturating_sub(median(place))));
     let most = beyond.iter().max_by_key(|part| part.1).filter(|part| part.1 > 0);
-    let place = most.map_or(Place::Unknown, |part| part.0);
+    let place = most.map_or(LinkPlace::Unknown, |part| part.0);
     let who = match place {
-        Place::WokenLate => found.kept_by.map_or(String::new(), |tid| trace.name_and_id(tid)),
-        Place::UserCode => trace.name_and_id(found.tid),
+        LinkPlace::WokenLate => found.kept_by.map_or(String::new(), |tid| trace.name_and_id(tid)),
+        LinkPlace::UserCode => trace.name_and_id(found.tid),
         _ => String::new(),
     };
     let parts_us = found.parts().into_iter().map(|(place, ns)| (place, ns as f64 / 1e3)).collect();
@@ -258,8 +258,13 @@ mod tests {
     #[test]
     fn each_place_is_blamed_for_its_own_delay() {
         let usual = [20, 30, 40, 900, 10];
-        let places =
-            [Place::Interrupt, Place::KernelStack, Place::WokenLate, Place::UserCode, Place::SendPath];
+        let places = [
+            LinkPlace::Interrupt,
+            LinkPlace::KernelStack,
+            LinkPlace::WokenLate,
+            LinkPlace::UserCode,
+            LinkPlace::SendPath,
+        ];
         for (index, expected) in places.into_iter().enumerate() {
             let mut trace = Trace::default();
             let mut others = Vec::new();
@@ -275,7 +280,7 @@ mod tests {
             trace.events.insert(0, switch(0, 0, State::Runnable, 0));
             let found = blamed(&trace, &late, &others, &BTreeSet::from([TID]));
             assert_eq!(found.place, expected, "{found:?}");
-            if expected == Place::WokenLate {
+            if expected == LinkPlace::WokenLate {
                 assert!(found.who.contains('9'), "{found:?}");
             }
             let sum_us: f64 = found.parts_us.iter().map(|part| part.1).sum();
@@ -308,15 +313,15 @@ mod tests {
     fn what_is_not_there_is_not_guessed() {
         let (late, events) = exchange(60_000, [20, 30, 40, 900, 10]);
         let threads = BTreeSet::from([TID]);
-        assert_eq!(blamed(&Trace::default(), &late, &[], &threads).place, Place::Unknown);
+        assert_eq!(blamed(&Trace::default(), &late, &[], &threads).place, LinkPlace::Unknown);
         for missing in [0, 4] {
             let mut trace = Trace { events: events.clone(), ..Trace::default() };
             trace.events.remove(missing);
             trace.events.insert(0, switch(0, 0, State::Runnable, 0));
-            assert_eq!(blamed(&trace, &late, &[], &threads).place, Place::Unknown);
+            assert_eq!(blamed(&trace, &late, &[], &threads).place, LinkPlace::Unknown);
         }
         let silent = Exchange { answered_ns: None, ..late };
         let trace = Trace { events, ..Trace::default() };
-        assert_eq!(blamed(&trace, &silent, &[], &threads).place, Place::Unknown);
+        assert_eq!(blamed(&trace, &silent, &[], &threads).place, LinkPlace::Unknown);
     }
 }

@@ -31,7 +31,7 @@ mod tap;
 /// Where a cycle of a link was held up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum LinkPlace {
     /// The packet came late: the robot, or the network; on EtherCAT the wire, its cards, or the
     /// devices.
     RobotOrNetwork,
@@ -49,7 +49,7 @@ pub enum Place {
     Unknown,
 }
 
-impl Place {
+impl LinkPlace {
     /// A few words for tables.
     pub fn title(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl Place {
 /// How often a place was to blame.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Blame {
-    pub place: Place,
+    pub place: LinkPlace,
     /// Violations.
     pub count: u64,
     /// Who it was, in the last of them: a thread that had the CPU; empty where nobody is known.
@@ -82,11 +82,11 @@ pub struct Violation {
     /// How late it came, or how long its answer took, microseconds.
     pub us: f64,
     /// To blame.
-    pub place: Place,
+    pub place: LinkPlace,
     /// Who had the CPU, where that is to blame.
     pub who: String,
     /// The way of the packet, microseconds, by place; empty where it is not known.
-    pub parts_us: Vec<(Place, f64)>,
+    pub parts_us: Vec<(LinkPlace, f64)>,
 }
 
 /// A link. On EtherCAT its packets are the frames with process data that the master sends, answered
@@ -157,10 +157,10 @@ impl Exchange {
 
 impl LinkReport {
     /// What a place is called on this link.
-    pub fn title(&self, place: Place) -> &'static str {
+    pub fn title(&self, place: LinkPlace) -> &'static str {
         let bus = self.name.ends_with(":ethercat");
         match place {
-            Place::RobotOrNetwork if bus => "wire, card or device",
+            LinkPlace::RobotOrNetwork if bus => "wire, card or device",
             place => place.title(),
         }
     }
@@ -460,7 +460,7 @@ impl Link {
             self.blame(&Violation {
                 time_ns: due_ns,
                 us: over_ns as f64 / 1e3,
-                place: Place::RobotOrNetwork,
+                place: LinkPlace::RobotOrNetwork,
                 who: String::new(),
                 parts_us: Vec::new(),
             });
@@ -582,7 +582,7 @@ impl Link {
             self.blame(&Violation {
                 time_ns: exchange.arrived_ns,
                 us: exchange.late_ns as f64 / 1e3,
-                place: Place::RobotOrNetwork,
+                place: LinkPlace::RobotOrNetwork,
                 who: String::new(),
                 parts_us: Vec::new(),
             });

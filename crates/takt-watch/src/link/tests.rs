@@ -50,7 +50,7 @@ fn robots_that_send_to_one_port_are_distinguished() {
         assert_eq!(report.name, format!("udp:50002 of 192.0.2.{} port 5000", at + 1));
         assert!((990.0..1010.0).contains(&report.response_us.median), "{report:?}");
     }
-    assert_eq!(links[1].report().blame[0].place, Place::RobotOrNetwork);
+    assert_eq!(links[1].report().blame[0].place, LinkPlace::RobotOrNetwork);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use takt_rt::procfs;
-use takt_trace::probe::{Hit, Place, Probes};
+use takt_trace::probe::{Hit, ProbePoint, Probes};
 
 use crate::elf::{self, Facts};
 use crate::report::Share;
@@ -97,7 +97,7 @@ struct Python {
     /// Addresses of `_PyRuntime`.
     runtime: Option<(u64, u64)>,
     /// The interpreter's file, and where it collects.
-    collection: Option<(PathBuf, [Place; 2])>,
+    collection: Option<(PathBuf, [ProbePoint; 2])>,
     threads: BTreeSet<i32>,
     probes: BTreeMap<i32, Probes>,
     began: BTreeMap<i32, u64>,

@@ -14,7 +14,7 @@ use crate::cycles::Intervals;
 use crate::link::Link;
 use crate::naming::{self, Rank};
 use crate::recur::{self, Judged, Recurrence};
-use crate::report::{IntervalReport, Kind, LoopReport, Report, Share, Total};
+use crate::report::{IntervalReport, LoopKind, LoopReport, Report, Share, Total};
 use crate::rundir::FEWEST_CYCLES;
 use crate::screen::time;
 
@@ -145,10 +145,10 @@ impl Watcher {
         let source = known.cycles.rhythm.and_then(|rhythm| rhythm.source);
         let mostly = known.cycles.wakers().first().map(|waker| waker.0);
         let kind = match (period_ns, source.or(mostly)) {
-            (Some(_), Some(Source::Timer(_))) => Kind::Periodic,
-            (Some(_), Some(Source::Call { .. })) => Kind::Spinning,
-            (Some(_), _) => Kind::Driven,
-            (None, _) => Kind::Irregular,
+            (Some(_), Some(Source::Timer(_))) => LoopKind::Periodic,
+            (Some(_), Some(Source::Call { .. })) => LoopKind::Spinning,
+            (Some(_), _) => LoopKind::Driven,
+            (None, _) => LoopKind::Irregular,
         };
         let span_s = known.cycles.span_ns.map_or(0.0, |(from_ns, to_ns)| (to_ns - from_ns) as f64 / 1e9);
         let summary = |pick: fn(&(Recorder, Recorder)) -> &Recorder| {
@@ -183,7 +183,7 @@ impl Watcher {
             deadline_us: settings.deadline_ns(period_ns).map(|ns| ns as f64 / 1e3),
             lateness_us: summary(|both| &both.0),
             response_us: summary(|both| &both.1),
-            cpu_percent: match self.spinning.cpu_share(tid).filter(|_| kind == Kind::Spinning) {
+            cpu_percent: match self.spinning.cpu_share(tid).filter(|_| kind == LoopKind::Spinning) {
                 Some(share) => 100.0 * share,
                 None => 100.0 * followed.cpu_ns as f64 / 1e9 / seconds.max(1e-3),
             },
@@ -252,10 +252,10 @@ impl Watcher {
 /// Of which kind the measures of a thread are, if it has any.
 fn rank(thread: &LoopReport) -> Rank {
     match thread.kind {
-        Kind::Periodic | Kind::Spinning => Rank::Loop,
-        Kind::Driven => Rank::Driven,
-        Kind::Irregular if thread.releases >= FEWEST_CYCLES => Rank::Busy,
-        Kind::Irregular => Rank::Other,
+        LoopKind::Periodic | LoopKind::Spinning => Rank::Loop,
+        LoopKind::Driven => Rank::Driven,
+        LoopKind::Irregular if thread.releases >= FEWEST_CYCLES => Rank::Busy,
+        LoopKind::Irregular => Rank::Other,
     }
 }
 

@@ -160,7 +160,7 @@ fn a_loop_that_never_sleeps_is_late_by_whoever_took_its_cpu() {
     watcher.feed(trace, true, &mut |_, jobs| rows.extend_from_slice(jobs));
     let report = watcher.report();
     let thread = &report.threads[0];
-    assert_eq!((thread.kind, thread.late, thread.missed), (crate::Kind::Spinning, 1, 2), "{thread:?}");
+    assert_eq!((thread.kind, thread.late, thread.missed), (crate::LoopKind::Spinning, 1, 2), "{thread:?}");
     assert!(thread.period_us.is_some_and(|us| (us / 3000.0 - 1.0).abs() < 0.01), "{thread:?}");
     let late = &thread.windows[0];
     assert_eq!(late.cause, Cause::HigherPriority, "{late:?}");

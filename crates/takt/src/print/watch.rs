@@ -7,7 +7,7 @@ use takt_watch::link::LinkReport;
 use takt_watch::python::PythonReport;
 use takt_watch::report::{Share, Total};
 use takt_watch::screen::{signed, time};
-use takt_watch::{Ahead, FollowBy, Kind, LoopReport, Report};
+use takt_watch::{Ahead, FollowBy, LoopKind, LoopReport, Report};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -290,10 +290,12 @@ fn about(out: &mut String, thread: &LoopReport) {
     let deadline = thread.deadline_us.map_or(String::new(), |us| format!(", or ended beyond {}", time(us)));
     let beyond = time(thread.late_beyond_us);
     let _ = match thread.kind {
-        Kind::Spinning => writeln!(out, "  late: sent or wrote more than {beyond} beyond the period"),
+        LoopKind::Spinning => writeln!(out, "  late: sent or wrote more than {beyond} beyond the period"),
         _ => writeln!(out, "  late: woken beyond {beyond}{deadline}"),
     };
-    if let (Kind::Periodic, Some(slack_us)) = (thread.kind, thread.timer_slack_us.filter(|&us| us >= 10.0)) {
+    if let (LoopKind::Periodic, Some(slack_us)) =
+        (thread.kind, thread.timer_slack_us.filter(|&us| us >= 10.0))
+    {
         let _ = writeln!(
             out,
             "  its timers may be {} later by its timer slack (policy {})",
@@ -337,7 +339,7 @@ fn about(out: &mut String, thread: &LoopReport) {
         };
         let (lateness, response) = (time(late.lateness_us), time(late.response_us));
         let when = match thread.kind {
-            Kind::Spinning => format!("{lateness} late"),
+            LoopKind::Spinning => format!("{lateness} late"),
             _ => format!("woken {lateness} late, over after {response}"),
         };
         let _ = writeln!(

@@ -14,7 +14,7 @@ use takt_report::paper::{Definition, Headline, PREEMPTION, Paper, overview};
 use takt_rundir::{Measure, RUN_FILE, RunDir, RunHeader};
 
 /// Every paper with the robot that reproduces it.
-fn papers() -> Vec<(&'static takt_lab::robot::Kind, &'static Paper)> {
+fn papers() -> Vec<(&'static takt_lab::robot::RobotKind, &'static Paper)> {
     let kinds = ROBOTS.kinds().iter().copied();
     kinds
         .flat_map(|kind| {
@@ -23,7 +23,7 @@ fn papers() -> Vec<(&'static takt_lab::robot::Kind, &'static Paper)> {
         .collect()
 }
 
-fn campaigns(kind: &takt_lab::robot::Kind) -> Vec<CampaignFile> {
+fn campaigns(kind: &takt_lab::robot::RobotKind) -> Vec<CampaignFile> {
     kind.campaigns.iter().map(|(name, _)| shipped(&ROBOTS, name).unwrap()).collect()
 }
 

@@ -1,9 +1,9 @@
 use super::*;
 use proptest::prelude::*;
 
-fn places(devices: usize, inputs: usize, outputs: usize) -> Vec<Place> {
+fn places(devices: usize, inputs: usize, outputs: usize) -> Vec<ImagePlace> {
     (0..devices)
-        .map(|at| Place {
+        .map(|at| ImagePlace {
             inputs: at * inputs..(at + 1) * inputs,
             outputs: devices * inputs + at * outputs..devices * inputs + (at + 1) * outputs,
         })

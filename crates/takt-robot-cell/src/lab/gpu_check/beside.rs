@@ -9,7 +9,7 @@ use takt_gpu::check::step::{Step, StepError};
 use takt_gpu::mps;
 use takt_gpu::{Gpu, Interference, Interfering};
 use takt_link_camera::Frame;
-use takt_load::gpu::{GpuLoad, Kind, Variables};
+use takt_load::gpu::{GpuLoad, GpuLoadKind, Variables};
 use takt_perception::gpu::{GpuFrame, GpuPerception, GpuPerceptionError};
 use takt_perception::{Copies, Detections, Engine, Perception, PerceptionConfig, Provider};
 use takt_rt::clock::{monotonic_ns, sleep_until};
@@ -92,7 +92,7 @@ pub(super) const CONTROLS: [Control; 7] = [
 /// A camera beside one kind of other work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Row {
-    pub(super) kind: Kind,
+    pub(super) kind: GpuLoadKind,
     place: Place,
     pub(super) control: String,
     /// From a frame's planned arrival to its answer, the fallback's where the budget ended first.
@@ -137,7 +137,7 @@ pub(super) enum Other {
 impl Other {
     /// Starts it; another program with `variables` in place of those that it would inherit.
     pub(super) fn start(
-        kind: Kind,
+        kind: GpuLoadKind,
         place: Place,
         step: &Step<'_>,
         variables: &Variables,
@@ -237,7 +237,7 @@ impl Camera {
     pub(super) fn beside(
         &mut self,
         step: &mut Step<'_>,
-        (kinds, place, controls): (&[Kind], Place, &[Control]),
+        (kinds, place, controls): (&[GpuLoadKind], Place, &[Control]),
         others: &Variables,
         seconds: f64,
     ) -> Result<Vec<Row>, StepError> {
@@ -315,7 +315,7 @@ pub(super) fn line(row: &Row) -> String {
 }
 
 /// The worst answer under `control` of `rows`, of one kind of other work or of all of them.
-pub(super) fn worst(rows: &[Row], control: &str, kind: Option<Kind>) -> f64 {
+pub(super) fn worst(rows: &[Row], control: &str, kind: Option<GpuLoadKind>) -> f64 {
     let some = rows.iter().filter(|row| row.control == control && kind.is_none_or(|kind| row.kind == kind));
     some.map(|row| row.ms.worst).fold(f64::NAN, f64::max)
 }
@@ -324,7 +324,7 @@ pub(super) fn worst(rows: &[Row], control: &str, kind: Option<Kind>) -> f64 {
 pub(super) mod tests {
     use super::*;
 
-    pub(in super::super) fn row(kind: Kind, control: &str, worst_ms: f64) -> Row {
+    pub(in super::super) fn row(kind: GpuLoadKind, control: &str, worst_ms: f64) -> Row {
         let ms = Summary::of(&mut [worst_ms]);
         Row { kind, place: Place::Outside, control: control.to_owned(), ms, fallback: 0 }
     }
@@ -340,10 +340,13 @@ pub(super) mod tests {
 
     #[test]
     fn the_worst_is_of_all_kinds_or_of_one() {
-        let rows =
-            [row(Kind::Compute, "none", 7.0), row(Kind::Copies, "none", 9.0), row(Kind::Compute, "all", 1.0)];
+        let rows = [
+            row(GpuLoadKind::Compute, "none", 7.0),
+            row(GpuLoadKind::Copies, "none", 9.0),
+            row(GpuLoadKind::Compute, "all", 1.0),
+        ];
         assert_eq!(worst(&rows, "none", None), 9.0);
-        assert_eq!(worst(&rows, "none", Some(Kind::Compute)), 7.0);
-        assert!(worst(&rows, "all", Some(Kind::Copies)).is_nan());
+        assert_eq!(worst(&rows, "none", Some(GpuLoadKind::Compute)), 7.0);
+        assert!(worst(&rows, "all", Some(GpuLoadKind::Copies)).is_nan());
     }
 }

@@ -12,13 +12,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use takt_gpu::check::step::{Step, StepError};
 use takt_gpu::sharing::{Sharing, SharingMode};
-use takt_load::gpu::{Kind, Variables};
+use takt_load::gpu::{GpuLoadKind, Variables};
 
 use super::beside::{ALL, CONTROLS, Camera, Idle, NONE, Place, Row, line, worst};
 use super::sharing::{Child, beside_child, limits, measure_in};
 use crate::lab::gpu_bench::MIN_RATIO;
 
-const KINDS: [Kind; 3] = [Kind::Compute, Kind::Memory, Kind::Copies];
+const KINDS: [GpuLoadKind; 3] = [GpuLoadKind::Compute, GpuLoadKind::Memory, GpuLoadKind::Copies];
 
 /// Longest time of a process for opening the device, for the other programs' starts and for ending,
 /// beside measuring.
@@ -112,7 +112,7 @@ fn each_worst(rows: &[Row]) -> String {
 
 /// The ratio, and what it is made of.
 fn compared(without: &[Row], with: &[Row]) -> String {
-    let of_kind = |kind: Kind| {
+    let of_kind = |kind: GpuLoadKind| {
         let (none, all) = (worst(without, NONE.name, Some(kind)), worst(with, ALL.name, Some(kind)));
         format!("{kind:?} {none:.2} to {all:.2} ms ({:.1} x)", none / all).to_lowercase()
     };

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use takt_gpu::check::step::{Step, StepError, StepMessage};
 use takt_gpu::mps;
 use takt_gpu::sharing::{Sharing, SharingError, SharingMode, Slice};
-use takt_load::gpu::{Kind, Variables};
+use takt_load::gpu::{GpuLoadKind, Variables};
 use takt_rt::child::end_with_this_process;
 
 use super::beside::{Camera, Control, NONE, PRIORITIES, Place, line};
@@ -153,13 +153,13 @@ fn measure(command: &mut Command, limit: Duration) -> Result<Value, String> {
 /// # Errors
 /// What opening or any piece of work met.
 pub fn sharing_child(step: &mut Step<'_>) -> Result<(), StepError> {
-    beside_child(step, &[Kind::Compute, Kind::Memory], &[NONE, PRIORITIES])
+    beside_child(step, &[GpuLoadKind::Compute, GpuLoadKind::Memory], &[NONE, PRIORITIES])
 }
 
 /// The same for these kinds of the other program's work and these controls.
 pub(super) fn beside_child(
     step: &mut Step<'_>,
-    kinds: &[Kind],
+    kinds: &[GpuLoadKind],
     controls: &[Control],
 ) -> Result<(), StepError> {
     let others: Variables = mps::VARIABLES

@@ -87,7 +87,11 @@ fn a_thread_that_takes_the_loops_cpu_between_two_polls_is_named() {
         .end();
     let held = edge(3510, [995, 2510]);
     let found = of(held, Ok(&hogged));
-    assert_eq!((found.place, found.cause), (Place::BetweenPolls, Some(Cause::HigherPriority)), "{found:#?}");
+    assert_eq!(
+        (found.place, found.cause),
+        (EdgePlace::BetweenPolls, Some(Cause::HigherPriority)),
+        "{found:#?}"
+    );
     assert!(found.explained && found.share > 0.9 && found.who.contains("takt-hog"), "{found:#?}");
     assert!(found.why.contains("between two polls") && found.why.contains("takt-hog"), "{}", found.why);
     // Without the hog nobody is blamed, and without a trace nothing is known.
@@ -177,12 +181,12 @@ fn a_link_that_was_late_is_asked_at_its_far_end() {
     // The polls went on: 3 us at most.
     let held = edge(3450, [2000, 3]);
     let found = of(held, Ok(&hogged));
-    assert_eq!((found.place, found.cause), (Place::Link, Some(Cause::HigherPriority)), "{found:#?}");
+    assert_eq!((found.place, found.cause), (EdgePlace::Link, Some(Cause::HigherPriority)), "{found:#?}");
     assert!(found.explained && found.who.contains("takt-hog"), "{found:#?}");
     assert!(found.why.contains("the thread at the far end lost to"), "{}", found.why);
     // A far end that nobody wakes waits as it always does: that explains nothing.
     let asleep = of(held, Ok(&Story::new().end()));
-    assert!(!asleep.explained && asleep.place == Place::Link, "{asleep:#?}");
+    assert!(!asleep.explained && asleep.place == EdgePlace::Link, "{asleep:#?}");
     // A board has no thread here, and a level that was lost was.
     let board = Threads { far_end: None, ..THREADS_OF_RUN };
     let mut late = kept("deadline_us = 1000");
@@ -214,7 +218,7 @@ fn what_was_late_before_the_write_is_the_controllers_or_the_sleeps() {
         of(edge, Ok(trace))
     };
     let controller = late_of(1_900_000, &Story::new().end());
-    assert_eq!(controller.place, Place::Controller, "{controller:#?}");
+    assert_eq!(controller.place, EdgePlace::Controller, "{controller:#?}");
     assert!(controller.explained && controller.why.contains("execution took 1900 us"), "{}", controller.why);
     // It slept, was woken, and another thread had the CPU until 2990 us.
     let waking = Kind::Waking { tid: LOOP, prio: 0, target_cpu: 0 };
@@ -225,7 +229,7 @@ fn what_was_late_before_the_write_is_the_controllers_or_the_sleeps() {
         .switch(2990, 0, (HOG, Left::Sleeping), (LOOP, 0))
         .end();
     let pause = late_of(0, &slept);
-    assert_eq!((pause.place, pause.cause), (Place::Pause, Some(Cause::HigherPriority)), "{pause:#?}");
+    assert_eq!((pause.place, pause.cause), (EdgePlace::Pause, Some(Cause::HigherPriority)), "{pause:#?}");
     assert!(pause.explained && pause.why.contains("sleep between two edges"), "{}", pause.why);
 }
 

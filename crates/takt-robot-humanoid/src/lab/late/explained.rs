@@ -1,6 +1,6 @@
 //! What is said of a late frame, and whether that explains it.
 
-use takt_link_ethercat::analyse::Place;
+use takt_link_ethercat::analyse::LatePlace;
 use takt_trace::Cause;
 
 use super::{Holder, LateFrame, Threads, is_charge, is_no_cause_of_the_segment};
@@ -30,17 +30,20 @@ fn names(frame: &LateFrame) -> Option<String> {
 /// Whether something that was seen says why.
 pub(super) fn is_explained(frame: &LateFrame, threads: &Threads) -> bool {
     match (frame.place, frame.cause) {
-        (Place::Unexplained | Place::Beyond, _)
+        (LatePlace::Unexplained | LatePlace::Beyond, _)
         | (_, Some(Cause::Unknown | Cause::NotRecorded | Cause::EventsLost | Cause::ExecutionOrFirmware)) => {
             false
         }
         (place, Some(cause)) => names(frame).is_some() && !is_no_cause_of_the_segment(place, cause),
-        (Place::Segment, None) => frame.kept,
+        (LatePlace::Segment, None) => frame.kept,
         // A simulated segment without a thread of its own stamps the delays that were planted, and
         // no others.
-        (Place::Outward | Place::Homeward, None) => threads.segment.is_none(),
+        (LatePlace::Outward | LatePlace::Homeward, None) => threads.segment.is_none(),
         // In a thread of this host, and nothing says what held it up.
-        (Place::WakeUp | Place::Work | Place::Before | Place::Handing | Place::Untaken, None) => false,
+        (
+            LatePlace::WakeUp | LatePlace::Work | LatePlace::Before | LatePlace::Handing | LatePlace::Untaken,
+            None,
+        ) => false,
     }
 }
 
@@ -48,7 +51,7 @@ pub(super) fn sentence(frame: &LateFrame, known: bool) -> String {
     let cycles = frame.stamps.late_cycles;
     let plural = if cycles == 1 { "" } else { "s" };
     let late = format!("{cycles} cycle{plural} late, {:.0} µs after it was given up", frame.missed_by_us);
-    if frame.place == Place::Unexplained {
+    if frame.place == LatePlace::Unexplained {
         if frame.stamps.way.gave_up_ns == 0 {
             return format!("unexplained: {cycles} cycle{plural} late; its own cycle is not recorded");
         }
@@ -86,7 +89,7 @@ pub(super) fn sentence(frame: &LateFrame, known: bool) -> String {
         }
         None if frame.kept => format!("{place}: the device kept it on purpose, by its own stamps"),
         None if known => place,
-        None if frame.place == Place::Beyond => format!("{place}; nothing that was recorded says why"),
+        None if frame.place == LatePlace::Beyond => format!("{place}; nothing that was recorded says why"),
         None => format!(
             "{place}; why {holder} was held up is unexplained: the kernel's trace does not say, or there is none"
         ),

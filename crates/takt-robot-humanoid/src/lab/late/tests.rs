@@ -106,7 +106,7 @@ fn a_delay_on_the_way_back_is_named_for_every_frame_that_it_made_late() {
         assert!(bench.late_frames > 30, "{}", bench.late_frames);
         let causes = bench.causes();
         assert_eq!(causes.frames, bench.late_frames, "each has its row");
-        assert_eq!((causes.causes.len(), causes.causes[0].place), (1, Place::Homeward), "{causes:?}");
+        assert_eq!((causes.causes.len(), causes.causes[0].place), (1, LatePlace::Homeward), "{causes:?}");
         assert!(causes.each.iter().all(|frame| (frame.excess_us - 1600.0).abs() < 1.0), "{mode:?}");
     }
 }
@@ -121,7 +121,7 @@ fn a_controller_that_woke_late_is_named_itself() {
     }
     let causes = bench.causes();
     assert!(causes.frames >= 4 && causes.frames == bench.late_frames, "{causes:?}");
-    assert_eq!((causes.causes.len(), causes.causes[0].place), (1, Place::WakeUp), "{causes:?}");
+    assert_eq!((causes.causes.len(), causes.causes[0].place), (1, LatePlace::WakeUp), "{causes:?}");
     // The cycle after it waited for its answer, and sent late for that.
     assert!(causes.each.iter().any(|frame| frame.inherited), "{causes:?}");
     // Why the thread was late only the kernel knows.
@@ -160,9 +160,9 @@ fn behind_a_lost_record_nobody_says_that_an_answer_was_here_and_not_taken() {
         (row.way.gave_up_ns, row.way.judge(&row.usual).place)
     };
     // The record of cycle 2, which gave the answer up, was lost.
-    assert_eq!(judged(&[cycle_of(1, 0), cycle_of(3, 0)]), (0, Place::Unexplained));
+    assert_eq!(judged(&[cycle_of(1, 0), cycle_of(3, 0)]), (0, LatePlace::Unexplained));
     // Cycle 2 was passed over: cycle 3 could have taken the answer.
-    assert_eq!(judged(&[cycle_of(1, 0), cycle_of(3, 1)]), (3 * MS, Place::Untaken));
+    assert_eq!(judged(&[cycle_of(1, 0), cycle_of(3, 1)]), (3 * MS, LatePlace::Untaken));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn a_late_wake_up_is_not_to_blame_where_the_wait_begins_with_sending() {
     let own = CycleRecord { exchanged_ns: MS + 500 * US, ..own };
     let row = answered(ExchangeMode::Waiting, MS + 600 * US, &[own, cycle_of(2, 0), cycle_of(3, 0)]);
     let cause = row.way.judge(&row.usual);
-    assert_eq!((cause.place, cause.missed_by_ns), (Place::Beyond, 100 * US));
+    assert_eq!((cause.place, cause.missed_by_ns), (LatePlace::Beyond, 100 * US));
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn a_waiting_exchange_gives_up_before_it_publishes() {
     let row = answered(ExchangeMode::Waiting, MS + 600 * US, &[own, cycle_of(2, 0)]);
     let cause = row.way.judge(&row.usual);
     assert_eq!((row.way.gave_up_ns, cause.missed_by_ns), (MS + 500 * US, 100 * US));
-    assert_eq!(cause.place, Place::Beyond);
+    assert_eq!(cause.place, LatePlace::Beyond);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn the_segments_word_is_waited_for_and_done_without() {
     let row = rows[0];
     assert_eq!((row.index, row.way.at_segment_ns, row.way.gave_up_ns), (1, MS + 7, 2 * MS + 2));
     let reported = causes(&rows, &Threads::default(), Err("no trace"));
-    assert_eq!((reported.causes[0].place, reported.unexplained), (Place::Segment, 0), "{reported:?}");
+    assert_eq!((reported.causes[0].place, reported.unexplained), (LatePlace::Segment, 0), "{reported:?}");
     // One that it did not keep on purpose: only the kernel shows what held its thread up.
     let threads = Threads { controller: None, segment: Some(1) };
     let not_kept = rows.iter().map(|row| LateRow { held_ns: 0, ..*row }).collect::<Vec<_>>();
@@ -233,7 +233,11 @@ fn the_segments_word_is_waited_for_and_done_without() {
     let beyond = LateRow { way, usual: Usual { beyond_ns: 10, ..row.usual }, ..row };
     let reported = causes(&[beyond], &Threads::default(), Err("no trace"));
     let cause = &reported.causes[0];
-    assert_eq!((cause.place, cause.blame, reported.unexplained), (Place::Beyond, None, 1), "{reported:?}");
+    assert_eq!(
+        (cause.place, cause.blame, reported.unexplained),
+        (LatePlace::Beyond, None, 1),
+        "{reported:?}"
+    );
 }
 
 /// A cycle of two frames, of which the second is late at the segment and the first in the segment.
@@ -264,7 +268,7 @@ fn a_frame_gets_its_own_stamps_and_not_those_of_its_sibling() {
     let reported = causes(&rows, &Threads::default(), Err("no trace"));
     assert_eq!(
         reported.each.iter().map(|frame| frame.place).collect::<Vec<_>>(),
-        [Place::Segment, Place::Outward]
+        [LatePlace::Segment, LatePlace::Outward]
     );
 }
 
@@ -290,12 +294,16 @@ fn waiting_for_the_frame_before_has_its_cause_though_siblings_lie_between() {
     let stranger = LateRow { way: LateWay { gave_up_ns: 11 * MS + 1, ..before(false).way }, ..before(false) };
     let reported = causes(&[before(true), stranger, own], &Threads::default(), Err("no trace"));
     let last = &reported.each[2];
-    assert_eq!((last.inherited, last.place), (true, Place::Segment), "{last:?}");
+    assert_eq!((last.inherited, last.place), (true, LatePlace::Segment), "{last:?}");
     // One that came within the grace has no row: waiting for it is reported as what it was, and
     // whose doing it was nobody knows.
     let reported = causes(&[own], &Threads::default(), Err("no trace"));
     let alone = &reported.each[0];
-    assert_eq!((alone.inherited, alone.place, reported.unexplained), (false, Place::Before, 1), "{alone:?}");
+    assert_eq!(
+        (alone.inherited, alone.place, reported.unexplained),
+        (false, LatePlace::Before, 1),
+        "{alone:?}"
+    );
     assert_eq!(alone.blame, None);
 }
 
@@ -324,7 +332,7 @@ fn a_late_timer_of_the_segments_thread_is_this_hosts() {
     };
     let judged = |cause| {
         let mut frame = in_segment();
-        assert_eq!((frame.place, frame.blame), (Place::Segment, Some(Blame::Device)));
+        assert_eq!((frame.place, frame.blame), (LatePlace::Segment, Some(Blame::Device)));
         frame.held_up_by(late(cause));
         let reported = attribute(vec![frame], &threads, None);
         (reported.causes[0].cause, reported.causes[0].blame, reported.unexplained)
@@ -336,13 +344,13 @@ fn a_late_timer_of_the_segments_thread_is_this_hosts() {
     assert_eq!(judged(Cause::Unknown), (Some(Cause::Unknown), None, 1));
     // Outside the segment its thread sleeps because no frame is there: nothing is said, and nobody
     // blamed.
-    let beside = |place: Place, cause| {
+    let beside = |place: LatePlace, cause| {
         let mut frame = LateFrame { place, blame: place.blame(), ..in_segment() };
         frame.held_up_by(late(cause));
         let reported = attribute(vec![frame], &threads, None);
         (reported.causes[0].blame, reported.unexplained)
     };
-    for place in [Place::Before, Place::Outward, Place::Homeward] {
+    for place in [LatePlace::Before, LatePlace::Outward, LatePlace::Homeward] {
         assert_eq!(beside(place, Cause::Waited), (None, 1));
         assert_eq!(beside(place, Cause::Unknown), (None, 1));
         assert_eq!(beside(place, Cause::TimerLate), (Some(Blame::HostStack), 0));

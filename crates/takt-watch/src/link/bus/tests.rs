@@ -90,29 +90,29 @@ fn a_late_send_is_put_down_to_whoever_held_it_up() {
         switch(13 * MS, 9, State::Runnable, TID),
     ];
     let found = judged(13 * MS + 20, back_us, [kept, vec![queued(13 * MS + 10)]].concat());
-    assert_eq!(found.place, Place::WokenLate, "{found:?}");
+    assert_eq!(found.place, LinkPlace::WokenLate, "{found:?}");
     assert!(found.who.contains('9'), "{found:?}");
     // Its own code takes long; and it sleeps on purpose.
     let found = judged(13 * MS + 20, back_us, [wake(10 * MS, 0), vec![queued(13 * MS + 10)]].concat());
-    assert_eq!(found.place, Place::UserCode, "{found:?}");
+    assert_eq!(found.place, LinkPlace::UserCode, "{found:?}");
     let slept =
         [wake(10 * MS, 0), vec![switch(10 * MS + 50, TID, State::Sleeping, 0)], wake(13 * MS, 0)].concat();
     let found = judged(13 * MS + 20, back_us, [slept, vec![queued(13 * MS + 15)]].concat());
-    assert_eq!(found.place, Place::UserCode, "{found:?}");
+    assert_eq!(found.place, LinkPlace::UserCode, "{found:?}");
     // The queue before the interface.
     let found = judged(14 * MS, back_us, [wake(10 * MS, 0), vec![queued(10 * MS + 50)]].concat());
-    assert_eq!(found.place, Place::SendPath, "{found:?}");
+    assert_eq!(found.place, LinkPlace::SendPath, "{found:?}");
     // It waited for the frame before, asleep or polling.
     let waited = [wake(13 * MS, 0), vec![queued(13 * MS + 15)]].concat();
     let found = judged(13 * MS + 20, 13 * MS, waited);
-    assert_eq!(found.place, Place::RobotOrNetwork, "{found:?}");
+    assert_eq!(found.place, LinkPlace::RobotOrNetwork, "{found:?}");
     let found = judged(13 * MS + 20, 13 * MS, [wake(9 * MS, 0), vec![queued(13 * MS + 10)]].concat());
-    assert_eq!(found.place, Place::RobotOrNetwork, "{found:?}");
+    assert_eq!(found.place, LinkPlace::RobotOrNetwork, "{found:?}");
     // That came back before this one was due, but so late that all behind it was.
     let found = judged(12 * MS, 9 * MS, [wake(9 * MS, 0), vec![queued(12 * MS)]].concat());
-    assert_eq!(found.place, Place::RobotOrNetwork, "{found:?}");
+    assert_eq!(found.place, LinkPlace::RobotOrNetwork, "{found:?}");
     // Nobody was seen to send.
-    assert_eq!(judged(13 * MS, back_us, wake(10 * MS, 0)).place, Place::Unknown);
+    assert_eq!(judged(13 * MS, back_us, wake(10 * MS, 0)).place, LinkPlace::Unknown);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_timer_that_did_not_come_is_a_late_wake_up() {
         queued(13 * MS + 20),
     ];
     let found = judged(13 * MS + 30, 6 * MS + 100, events);
-    assert_eq!(found.place, Place::WokenLate, "{found:?}");
+    assert_eq!(found.place, LinkPlace::WokenLate, "{found:?}");
 }
 
 #[test]
@@ -155,8 +155,8 @@ fn a_late_return_is_the_wire_s_or_the_receive_path_s() {
         ];
         blamed(&Trace { events, ..Trace::default() }, &late, &[], &BTreeSet::new())
     };
-    assert_eq!(found(14 * MS - 10).place, Place::RobotOrNetwork);
-    assert_eq!(found(11 * MS).place, Place::Interrupt);
-    assert_eq!(blamed(&Trace::default(), &late, &[], &BTreeSet::new()).place, Place::Unknown);
-    assert_eq!(missing(&late).place, Place::RobotOrNetwork);
+    assert_eq!(found(14 * MS - 10).place, LinkPlace::RobotOrNetwork);
+    assert_eq!(found(11 * MS).place, LinkPlace::Interrupt);
+    assert_eq!(blamed(&Trace::default(), &late, &[], &BTreeSet::new()).place, LinkPlace::Unknown);
+    assert_eq!(missing(&late).place, LinkPlace::RobotOrNetwork);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use takt_link_ethercat::segment::veth::{Server, VethPair, serve};
 use takt_link_ethercat::segment::{Segment, SegmentConfig, SegmentControl, When, WireFault};
-use takt_watch::link::{LinkReport, Place};
+use takt_watch::link::{LinkPlace, LinkReport};
 use takt_watch::{FollowBy, Settings};
 
 use crate::planted::link::{Steered, blamed, done};
@@ -82,7 +82,7 @@ fn delays_of_a_bus_are_put_down_to_their_places() {
         let device = &mut |bus: &mut Bus| bus.control.wire(WireFault::Delay(DELAY), When::Next(1));
         let Some(link) = watched(FEW, FollowBy::Auto, device) else { return };
         assert!(link.packets > 50 && link.answered > 0, "{link:?}");
-        if blamed(&link, Place::RobotOrNetwork) >= FEW / 2
+        if blamed(&link, LinkPlace::RobotOrNetwork) >= FEW / 2
             && link.period_us.is_some_and(|us| (us - 20_000.0).abs() < 100.0)
         {
             break;
@@ -93,7 +93,7 @@ fn delays_of_a_bus_are_put_down_to_their_places() {
     for attempt in 1..=3 {
         let own = &mut |bus: &mut Bus| bus.master.plant("long");
         let Some(link) = watched(FEW, FollowBy::Events, own) else { return };
-        if blamed(&link, Place::UserCode) >= FEW / 2 {
+        if blamed(&link, LinkPlace::UserCode) >= FEW / 2 {
             return;
         }
         assert!(attempt < 3, "{link:?}");
@@ -107,23 +107,23 @@ fn campaign_eighteen_of_twenty_places_of_a_bus_are_named() {
     let _machine = alone();
     assert!(can_trace());
     let mut short = Vec::new();
-    let mut judge_case = |name: &str, place: Place, plant: &mut dyn FnMut(&mut Bus)| {
+    let mut judge_case = |name: &str, place: LinkPlace, plant: &mut dyn FnMut(&mut Bus)| {
         let link = watched(MANY, follow(), plant).unwrap();
         println!("{name}: {} of {MANY} put down to {place:?}; {:?}", blamed(&link, place), link.blame);
         if blamed(&link, place) * 10 < MANY * 9 {
             short.push(name.to_owned());
         }
     };
-    judge_case("a slow device", Place::RobotOrNetwork, &mut |bus| {
+    judge_case("a slow device", LinkPlace::RobotOrNetwork, &mut |bus| {
         bus.control.wire(WireFault::Delay(DELAY), When::Next(1));
     });
-    judge_case("a lost frame", Place::RobotOrNetwork, &mut |bus| {
+    judge_case("a lost frame", LinkPlace::RobotOrNetwork, &mut |bus| {
         bus.control.wire(WireFault::Drop, When::Next(1))
     });
-    judge_case("its own code", Place::UserCode, &mut |bus| bus.master.plant("long"));
-    judge_case("the interface's queue", Place::SendPath, &mut |bus| bus.master.plant("full"));
+    judge_case("its own code", LinkPlace::UserCode, &mut |bus| bus.master.plant("long"));
+    judge_case("the interface's queue", LinkPlace::SendPath, &mut |bus| bus.master.plant("full"));
     let mut hog = Role::start("long hog");
-    judge_case("kept from running", Place::WokenLate, &mut |_| {
+    judge_case("kept from running", LinkPlace::WokenLate, &mut |_| {
         hog.plant();
     });
     drop(hog);

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use takt_watch::link::{LinkReport, Place};
+use takt_watch::link::{LinkPlace, LinkReport};
 use takt_watch::{FollowBy, Settings};
 
 use crate::planted::rig::{MS, Role, Watch, can_trace, follow, pause};
@@ -239,26 +239,26 @@ fn watched(
     Some((report.links.into_iter().next()?, [sent[0], got[0], got[1]]))
 }
 
-pub fn blamed(link: &LinkReport, place: Place) -> usize {
+pub fn blamed(link: &LinkReport, place: LinkPlace) -> usize {
     link.blame.iter().filter(|blame| blame.place == place).map(|blame| blame.count as usize).sum()
 }
 
 /// A class that is planted: name, place, the role that it takes, and how.
-type Class = (&'static str, Place, &'static str, fn(&mut Cable));
+type Class = (&'static str, LinkPlace, &'static str, fn(&mut Cable));
 
 const CLASSES: [Class; 7] = [
-    ("a slow robot", Place::RobotOrNetwork, "", |cable| cable.robot.plant("late")),
-    ("a slow network", Place::RobotOrNetwork, "", |cable| cable.robot.plant("held")),
-    ("its software interrupt held up", Place::Interrupt, "long softirq", |cable| {
+    ("a slow robot", LinkPlace::RobotOrNetwork, "", |cable| cable.robot.plant("late")),
+    ("a slow network", LinkPlace::RobotOrNetwork, "", |cable| cable.robot.plant("held")),
+    ("its software interrupt held up", LinkPlace::Interrupt, "long softirq", |cable| {
         // The packets are handed to the CPU whose software interrupt is busy.
         let cpus = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", cable.interface);
         std::fs::write(cpus, format!("{:x}", 1 << CPU)).unwrap();
         cable.by_role();
     }),
-    ("slow protocols", Place::KernelStack, "protocols", |cable| cable.robot.plant("marked")),
-    ("kept from running", Place::WokenLate, "long hog", Cable::by_role),
-    ("its own code", Place::UserCode, "", |cable| cable.program.plant("long")),
-    ("the interface's queue", Place::SendPath, "", |cable| cable.program.plant("full")),
+    ("slow protocols", LinkPlace::KernelStack, "protocols", |cable| cable.robot.plant("marked")),
+    ("kept from running", LinkPlace::WokenLate, "long hog", Cable::by_role),
+    ("its own code", LinkPlace::UserCode, "", |cable| cable.program.plant("long")),
+    ("the interface's queue", LinkPlace::SendPath, "", |cable| cable.program.plant("full")),
 ];
 
 #[test]
@@ -291,7 +291,7 @@ fn campaign_eighteen_of_twenty_places_are_named() {
     let _machine = alone();
     assert!(can_trace());
     let mut short = Vec::new();
-    let mut judge_case = |name: &str, place: Place, link: LinkReport| {
+    let mut judge_case = |name: &str, place: LinkPlace, link: LinkReport| {
         println!("{name}: {} of {MANY} put down to {place:?}; {:?}", blamed(&link, place), link.blame);
         if blamed(&link, place) * 10 < MANY * 9 {
             short.push(name.to_owned());
@@ -305,12 +305,12 @@ fn campaign_eighteen_of_twenty_places_are_named() {
     let (none, [sent, got, own]) = watched(MANY, follow(), "", |_| pause(20 * MS)).unwrap();
     println!("nothing planted: {:?}; late by their own clocks: {sent}, {got}, {own}", none.blame);
     for (place, most) in [
-        (Place::RobotOrNetwork, sent),
-        (Place::Interrupt, got),
-        (Place::KernelStack, got),
-        (Place::WokenLate, got),
-        (Place::UserCode, own),
-        (Place::SendPath, 0),
+        (LinkPlace::RobotOrNetwork, sent),
+        (LinkPlace::Interrupt, got),
+        (LinkPlace::KernelStack, got),
+        (LinkPlace::WokenLate, got),
+        (LinkPlace::UserCode, own),
+        (LinkPlace::SendPath, 0),
     ] {
         assert!(blamed(&none, place) as u64 <= most, "{place:?}: {none:?}");
     }

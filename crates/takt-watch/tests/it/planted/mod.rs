@@ -19,7 +19,7 @@ use takt_rt::pi_mutex::PiMutex;
 use takt_rt::placement::CpuSet;
 use takt_rt::settings::ThreadSettings;
 use takt_trace::Cause;
-use takt_watch::{Kind, Report, Settings};
+use takt_watch::{LoopKind, Report, Settings};
 
 mod bus;
 mod hypervisor;
@@ -348,7 +348,7 @@ fn a_hog_beside_cyclictest_is_named() {
         let Some((report, outcome)) = hog(FEW) else { return };
         let thread = report.threads.iter().max_by(|a, b| a.rate_hz.total_cmp(&b.rate_hz)).unwrap();
         let period_us = thread.period_us.unwrap_or(0.0);
-        let found = thread.kind == Kind::Periodic && (period_us - 2000.0).abs() < 20.0;
+        let found = thread.kind == LoopKind::Periodic && (period_us - 2000.0).abs() < 20.0;
         let text = format!("{outcome:?}, period {period_us}, {:?}", thread.kind);
         if found && outcome.right >= FEW / 2 {
             assert_eq!(thread.policy, "fifo:50");

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use takt_watch::{FollowBy, Kind, Report, Settings};
+use takt_watch::{FollowBy, LoopKind, Report, Settings};
 
 use crate::planted::rig::{MS, Watch, can_trace, pause};
 use crate::planted::{Ended, alone};
@@ -50,10 +50,10 @@ fn the_kernel_and_the_events_report_the_same() {
     let [kernel, events] = watches.map(Watch::finish);
     assert_eq!((kernel.followed_by, events.followed_by), (FollowBy::Kernel, FollowBy::Events));
     let loops =
-        |report: &Report| report.threads.iter().filter(|thread| thread.kind == Kind::Periodic).count();
+        |report: &Report| report.threads.iter().filter(|thread| thread.kind == LoopKind::Periodic).count();
     // Its first thread looks at them with a period of its own.
     assert!(loops(&kernel) >= 10 && loops(&kernel) == loops(&events), "{kernel:#?}\n{events:#?}");
-    for thread in kernel.threads.iter().filter(|thread| thread.kind == Kind::Periodic) {
+    for thread in kernel.threads.iter().filter(|thread| thread.kind == LoopKind::Periodic) {
         let other = events.threads.iter().find(|other| other.tid == thread.tid).unwrap();
         let text = format!("{thread:?}\n{other:?}");
         // Microseconds: events report what a timer was set to with its slack.

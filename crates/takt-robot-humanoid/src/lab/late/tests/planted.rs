@@ -14,7 +14,7 @@ use super::*;
 #[derive(Clone, Copy, Debug, Default)]
 struct Fate {
     /// The place where it is held up, and for how long, microseconds.
-    delay: Option<(Place, u64)>,
+    delay: Option<(LatePlace, u64)>,
     /// A second copy goes out so much later.
     again_us: Option<u64>,
     /// It does not come back.
@@ -53,9 +53,9 @@ impl Wire for Planted {
     fn send(&mut self, frame: &[u8]) -> io::Result<()> {
         let Fate { delay, again_us, is_lost } = std::mem::take(&mut *self.next.lock().unwrap());
         let at = |place| delay.filter(|delay| delay.0 == place).map_or(0, |delay| delay.1 * US);
-        self.time.go_to(self.time.now_ns() + at(Place::Handing));
-        let way = [at(Place::Segment), at(Place::Homeward)];
-        self.pass(frame.to_vec(), at(Place::Outward), way, is_lost);
+        self.time.go_to(self.time.now_ns() + at(LatePlace::Handing));
+        let way = [at(LatePlace::Segment), at(LatePlace::Homeward)];
+        self.pass(frame.to_vec(), at(LatePlace::Outward), way, is_lost);
         if let Some(us) = again_us {
             self.pass(frame.to_vec(), us * US, [0, 0], false);
         }
@@ -124,18 +124,24 @@ fn what_is_said_is_what_was_planted() {
         let waiting = mode == ExchangeMode::Waiting;
         let (mut bench, next) = bench(mode, if waiting { 150 } else { 700 });
         let mut random = Random(14);
-        let mut planted: Vec<(u64, Place)> = Vec::new();
+        let mut planted: Vec<(u64, LatePlace)> = Vec::new();
         for cycle in 0..12_000 {
             let mut late_us = 5 + random.below(20);
             if cycle % 50 == 20 {
-                let places = [Place::WakeUp, Place::Handing, Place::Outward, Place::Segment, Place::Homeward];
+                let places = [
+                    LatePlace::WakeUp,
+                    LatePlace::Handing,
+                    LatePlace::Outward,
+                    LatePlace::Segment,
+                    LatePlace::Homeward,
+                ];
                 let place = places[random.below(5) as usize];
                 let us = 1200 + random.below(1600);
                 planted.push((cycle, place));
                 match place {
                     // More, and the answer is there when the next cycle, which is late likewise,
                     // looks for it.
-                    Place::WakeUp => late_us = 960 + random.below(40),
+                    LatePlace::WakeUp => late_us = 960 + random.below(40),
                     _ => next.lock().unwrap().delay = Some((place, us)),
                 }
             }
@@ -147,24 +153,30 @@ fn what_is_said_is_what_was_planted() {
             (bench.late_frames, bench.rows.len() as u64),
             "{mode:?}"
         );
-        let mut seen: BTreeMap<Place, u64> = BTreeMap::new();
+        let mut seen: BTreeMap<LatePlace, u64> = BTreeMap::new();
         for frame in &reported.each {
             let index = frame.stamps.index;
             let (cycle, place) = *planted.iter().rev().find(|planted| planted.0 <= index).unwrap();
             assert!(index < cycle + 16, "{mode:?}: nothing was planted: {frame:?}");
             // Who hands over for long is late for the next release.
-            let follows = place == Place::Handing && frame.place == Place::WakeUp;
+            let follows = place == LatePlace::Handing && frame.place == LatePlace::WakeUp;
             assert!(frame.place == place || follows, "{mode:?}: {place:?} was planted: {frame:?}");
             *seen.entry(place).or_default() += 1;
         }
         // A waiting exchange waits from sending on: neither its wake-up nor what handing over took
         // makes an answer late, but by its wait.
-        let least = |place| if waiting && place == Place::WakeUp { 0 } else { 10 };
-        for place in [Place::WakeUp, Place::Handing, Place::Outward, Place::Segment, Place::Homeward] {
+        let least = |place| if waiting && place == LatePlace::WakeUp { 0 } else { 10 };
+        for place in [
+            LatePlace::WakeUp,
+            LatePlace::Handing,
+            LatePlace::Outward,
+            LatePlace::Segment,
+            LatePlace::Homeward,
+        ] {
             let seen = seen.get(&place).copied().unwrap_or(0);
             assert!(seen >= least(place), "{mode:?}: {place:?} {seen}");
         }
-        assert!(!waiting || !seen.contains_key(&Place::WakeUp));
+        assert!(!waiting || !seen.contains_key(&LatePlace::WakeUp));
     }
 }
 
@@ -179,7 +191,7 @@ fn doubled_and_lost_frames_change_nothing_of_what_is_said() {
             if cycle % 30 == 7 {
                 // The first copy is slow on its way back, and the second goes out meanwhile, to
                 // come after it.
-                fate.delay = Some((Place::Homeward, 1200 + random.below(300)));
+                fate.delay = Some((LatePlace::Homeward, 1200 + random.below(300)));
                 fate.again_us = Some(1600 + random.below(200));
                 doubled += 1;
             }
@@ -200,7 +212,7 @@ fn doubled_and_lost_frames_change_nothing_of_what_is_said() {
         let right = reported.each.iter().filter(|frame| frame.stamps.index % 30 == 7);
         assert!(right.clone().count() as u64 >= doubled);
         for frame in right {
-            assert_eq!(frame.place, Place::Homeward, "{mode:?}: {frame:?}");
+            assert_eq!(frame.place, LatePlace::Homeward, "{mode:?}: {frame:?}");
         }
         let totals = bench.port.totals();
         assert!(totals.lost_frames.abs_diff(lost) <= 1, "{mode:?}: {totals:?}, {lost} lost");
@@ -210,7 +222,7 @@ fn doubled_and_lost_frames_change_nothing_of_what_is_said() {
 
 #[test]
 fn a_way_that_is_always_too_slow_is_named() {
-    for (place, us) in [(Place::Segment, 1400), (Place::Homeward, 1400), (Place::Outward, 1400)] {
+    for (place, us) in [(LatePlace::Segment, 1400), (LatePlace::Homeward, 1400), (LatePlace::Outward, 1400)] {
         let (mut bench, next) = bench(ExchangeMode::Pipelined, 100);
         for _ in 0..400 {
             next.lock().unwrap().delay = Some((place, us));
@@ -287,7 +299,7 @@ fn a_controller_that_is_preempted_while_it_waits_for_the_frame_before_was_not_ma
         let own = reported.each.last().unwrap();
         assert_eq!(
             (own.place, own.cause, own.inherited),
-            (Place::Before, Some(Cause::HigherPriority), false)
+            (LatePlace::Before, Some(Cause::HigherPriority), false)
         );
         assert_eq!((own.blame, own.holder), (Some(Blame::HostStack), Some(Holder::Controller)));
         assert!(own.who.contains("busy") && own.why.contains("the controller lost to"), "{}", own.why);
@@ -302,10 +314,10 @@ fn a_controller_that_is_preempted_while_it_waits_for_the_frame_before_was_not_ma
     ];
     let reported = causes(&[waited()], &threads, Ok(&trace(&slept)));
     let own = &reported.each[0];
-    assert_eq!((own.place, own.blame, reported.unexplained), (Place::Before, None, 1), "{own:?}");
+    assert_eq!((own.place, own.blame, reported.unexplained), (LatePlace::Before, None, 1), "{own:?}");
     let reported = causes(&[before, waited()], &threads, Ok(&trace(&slept)));
     assert!(
-        reported.each[1].inherited && reported.each[1].place == Place::Homeward,
+        reported.each[1].inherited && reported.each[1].place == LatePlace::Homeward,
         "{:?}",
         reported.each[1]
     );
@@ -321,7 +333,7 @@ fn the_frame_before_may_come_after_the_one_that_was_sent_late_for_it() {
     let reported = causes(&[waited(), before], &Threads::default(), Err("no trace"));
     assert_eq!(
         (reported.each[0].inherited, reported.each[0].place),
-        (true, Place::Segment),
+        (true, LatePlace::Segment),
         "{:?}",
         reported.each[0]
     );
@@ -331,7 +343,7 @@ fn the_frame_before_may_come_after_the_one_that_was_sent_late_for_it() {
 fn what_explains_one_frame_does_not_explain_others_of_its_place() {
     let threads = Threads { controller: None, segment: Some(SEGMENT) };
     let frame = causes(&[waited()], &threads, Err("no trace")).each.remove(0);
-    let in_segment = LateFrame { place: Place::Segment, blame: Some(Blame::Device), ..frame };
+    let in_segment = LateFrame { place: LatePlace::Segment, blame: Some(Blame::Device), ..frame };
     let frame = |kept| LateFrame { kept, ..in_segment.clone() };
     let reported = attribute(vec![frame(true), frame(false), frame(true)], &threads, None);
     let rows: Vec<_> = reported.causes.iter().map(|row| (row.frames, row.explained)).collect();
@@ -342,7 +354,7 @@ fn what_explains_one_frame_does_not_explain_others_of_its_place() {
 fn a_segment_that_works_or_is_in_the_firmware_cannot_be_instructed_to_keep_frames() {
     let threads = Threads { controller: None, segment: Some(SEGMENT) };
     let frame = causes(&[waited()], &threads, Err("no trace")).each.remove(0);
-    for place in [Place::Segment, Place::Outward, Place::Homeward] {
+    for place in [LatePlace::Segment, LatePlace::Outward, LatePlace::Homeward] {
         let mut frame = LateFrame { place, blame: place.blame(), ..frame.clone() };
         let late = Late {
             index: 0,
@@ -384,7 +396,7 @@ fn a_device_kept_what_its_own_stamps_say_and_nothing_else() {
         for trace in [Ok(&trace(&[])), Err("no trace")] {
             let reported = causes(&bench.rows, &threads, trace);
             let kept =
-                reported.each.iter().filter(|frame| frame.kept && frame.place == Place::Segment).count();
+                reported.each.iter().filter(|frame| frame.kept && frame.place == LatePlace::Segment).count();
             assert!(kept >= 19 && reported.frames == bench.late_frames, "{mode:?}: {kept} {reported:?}");
             assert_eq!(reported.unexplained, reported.frames - kept as u64, "{mode:?}: {reported:?}");
             assert!(reported.causes[0].why.contains("the device kept it on purpose"), "{reported:?}");
@@ -448,7 +460,7 @@ fn a_cause_explains_at_least_half_of_a_delay() {
     let reported = causes(&[row, behind], &threads, Ok(&segments_trace(&[])));
     assert_eq!(
         (reported.each[1].place, reported.each[1].cause),
-        (Place::Outward, Some(Cause::Gap)),
+        (LatePlace::Outward, Some(Cause::Gap)),
         "{reported:?}"
     );
     // A timer of its CPU was due, and did not come.
