@@ -1,11 +1,11 @@
-//! What a case is.
+//! Definition of a case.
 
 use serde::Serialize;
 
-/// How long everything must be valid after a fault (`ssm.recover_after_s`). Short, so that cases
-/// are short.
+/// Time for which everything must be valid after a fault (`ssm.recover_after_s`). Short, so that
+/// cases are short.
 pub(crate) const RECOVER_AFTER_MS: u64 = 300;
-/// How long nobody must have been near (`ssm.resume_after_s`).
+/// Time without anybody near (`ssm.resume_after_s`).
 pub(crate) const RESUME_AFTER_MS: u64 = 100;
 use crate::proxy::Disturbance;
 pub use crate::recording::Spoil;
@@ -17,21 +17,21 @@ pub use crate::witness::Urgency;
 pub enum CaseKind {
     /// No fault: the robot must move, else the test is blind.
     Control,
-    /// What happens to the connection.
+    /// Faults of the connection.
     Link,
-    /// What the controller says of the robot.
+    /// Faults in the controller's report on the robot.
     State,
     /// Robot, safety and program states.
     Mode,
-    /// What becomes of commands.
+    /// Faults of commands.
     Command,
-    /// What a camera shows, and when.
+    /// Faults in a camera's pictures and times.
     Camera,
-    /// What happens to the cell's process.
+    /// Faults of the cell's process.
     Process,
-    /// What the machine denies it.
+    /// Resources that the machine denies it.
     Resource,
-    /// Where its words go.
+    /// Faults of its output.
     Output,
 }
 
@@ -50,7 +50,7 @@ impl CaseKind {
     ];
 }
 
-/// What is done to the cell's process.
+/// Action on the cell's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Stopped (SIGSTOP) until the fault ends.
@@ -65,7 +65,7 @@ pub enum Act {
     Starve,
 }
 
-/// What the machine denies the cell's process.
+/// Resource that the machine denies the cell's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denial {
     /// Files may not grow any more (RLIMIT_FSIZE).
@@ -99,7 +99,7 @@ impl Denial {
     }
 }
 
-/// Where the cell's words go.
+/// Destination of the cell's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Words {
     /// To files, as in every other case.
@@ -133,7 +133,7 @@ pub enum Plant {
     Output(Words),
 }
 
-/// What must become of the robot when the fault begins.
+/// Requirement for the robot when the fault begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// Commanded to stand within the documented limit of the fault, milliseconds, and the rule's
@@ -147,7 +147,7 @@ pub enum Stop {
     FromStart,
 }
 
-/// What must become of it when the fault has ended.
+/// Requirement for it when the fault has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
     /// It moves again, and not before the recovery time has passed.
@@ -164,15 +164,15 @@ pub struct Case {
     /// Its group.
     pub kind: CaseKind,
     pub plant: Plant,
-    /// How long the fault lasts, milliseconds.
+    /// Duration of the fault, milliseconds.
     pub hold_ms: u64,
-    /// What must become of the robot.
+    /// Requirement for the robot.
     pub stop: Stop,
     /// And afterwards.
     pub after: After,
     /// Least time from the end of the fault until the robot may move, milliseconds.
     pub recovery_ms: u64,
-    /// Which threads of the cell have to act: whose waiting excuses a late stop.
+    /// Threads of the cell that have to act: their waiting excuses a late stop.
     pub urgency: Urgency,
     /// One of these must be among the words of the verdict; none: nothing is asked.
     pub words: &'static [&'static str],
@@ -217,14 +217,14 @@ impl Case {
         self
     }
 
-    /// What must become of the robot, and afterwards.
+    /// Sets the requirements for the robot, during the fault and afterwards.
     #[must_use]
     pub fn expect(mut self, stop: Stop, after: After) -> Self {
         (self.stop, self.after) = (stop, after);
         self
     }
 
-    /// How long the fault lasts.
+    /// Sets the duration of the fault.
     #[must_use]
     pub fn hold_ms(mut self, hold_ms: u64) -> Self {
         self.hold_ms = hold_ms;
@@ -246,7 +246,7 @@ impl Case {
         self
     }
 
-    /// What the verdict must name.
+    /// Sets the words that the verdict must contain.
     #[must_use]
     pub fn named(mut self, words: &'static [&'static str]) -> Self {
         self.words = words;

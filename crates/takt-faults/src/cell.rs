@@ -14,7 +14,7 @@ pub(crate) const CAMERA_STALE_MS: u64 = 120;
 pub(crate) const ROBOT_STALE_MS: u64 = 40;
 /// Silence after which the controller's own watchdog stops the robot: the script's 10 Hz.
 pub(crate) const WATCHDOG_MS: u64 = 100;
-/// What slider and pause take from full speed to standstill: the simulator's 4 per second.
+/// Time of slider and pause from full speed to standstill: the simulator's 4 per second.
 pub(crate) const RAMP_MS: u64 = 250;
 
 /// Settings of the controller.
@@ -22,7 +22,7 @@ pub(crate) fn controller(case: &Case) -> String {
     format!("fifo_priority = 60\nwatchdog_auto_resume = {}\n", !case.person_plays)
 }
 
-/// Where the cell finds its world.
+/// Surroundings of the cell.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct World<'a> {
     /// The proxy.
@@ -54,8 +54,8 @@ pub(crate) fn text(case: &Case, world: &World<'_>) -> String {
         ),
         ("perception.detector", vec![("enabled", "false".to_owned())]),
         ("perception.segmenter", vec![("enabled", "false".to_owned())]),
-        // What the sensor could not measure at its usual resolution, whatever the size of the
-        // test's images.
+        // Less than the sensor can measure at its usual resolution, whatever the size of the test's
+        // images.
         ("perception.health", vec![("min_depth_mm", "195".to_owned())]),
         ("perception.occupancy", vec![("floor_m", "-0.8".to_owned())]),
         (

@@ -13,10 +13,10 @@ use takt_rt::policy::Policy;
 
 use crate::FaultError;
 
-/// How long a process may take for what takes a second on an idle machine.
+/// Time that a process may take for a second's work on an idle machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
-/// How often something is looked at that nobody announces.
+/// Period of checking things that are not announced.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(4);
 
 /// A process of the test; killed when dropped.
@@ -125,7 +125,7 @@ impl Controller {
             if ended.is_some() || Instant::now() > until {
                 let error = std::fs::read_to_string(folder.join("controller.err")).unwrap_or_default();
                 return Err(FaultError::Child(format!(
-                    "the simulated controller names no ports ({ended:?}): {}",
+                    "the simulated controller did not print its ports ({ended:?}): {}",
                     error.trim()
                 )));
             }

@@ -1,6 +1,6 @@
-//! What can keep the fault test from going on.
+//! Errors that keep the fault test from continuing.
 
-/// Why the test itself could not go on. What the cell did wrong is a
+/// Reason why the test itself could not continue. A fault of the cell is a
 /// [`Violation`](crate::Violation) instead.
 #[derive(Debug, thiserror::Error)]
 pub enum FaultError {
@@ -11,7 +11,7 @@ pub enum FaultError {
     #[error("writing a recording: {0}")]
     Recording(#[from] takt_link_camera::CameraError),
     /// No case has such a name.
-    #[error("--case {asked}: no case has this in its name; `takt bench faults --list` shows all")]
+    #[error("--case {asked}: no case has this in its name; `takt bench faults --list` lists all cases")]
     NoSuchCase { asked: String },
     /// A process of the test did not do its part.
     #[error("{0}")]

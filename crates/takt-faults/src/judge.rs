@@ -14,12 +14,12 @@ const PATH_NS: u64 = 2 * NS_PER_MS + 3 * CYCLE_NS;
 /// The arm's ramp, and what a pause adds to a slider on its way.
 const STANDS_AFTER_NS: u64 = (RAMP_MS + 50) * NS_PER_MS;
 
-/// How long a robot may move without a new heartbeat: the watchdog's limit, and what the cell is
-/// given to see that its heartbeat is not echoed (a heartbeat that is written but never changes
-/// does not trip the controller's watchdog).
+/// Time for which a robot may move without a new heartbeat: the watchdog's limit, and the time in
+/// which the cell must notice that its heartbeat is not echoed (a heartbeat that is written but
+/// never changes does not trip the controller's watchdog).
 const WATCHED_NS: u64 = (WATCHDOG_MS + 50) * NS_PER_MS + PATH_NS;
 
-/// How long the cell may take to have its outputs follow its command: what is sent together arrives
+/// Time in which the cell's outputs must follow its command: values that are sent together arrive
 /// together.
 const LIGHT_NS: u64 = 10 * NS_PER_MS;
 
@@ -39,7 +39,7 @@ pub struct Times {
     pub quit_ns: u64,
 }
 
-/// What the judge found.
+/// Findings of the judge.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
     /// From when it could be known to the command, nanoseconds.
@@ -49,7 +49,7 @@ pub struct Findings {
     pub taken_ns: u64,
     /// From the end of the fault to motion.
     pub moved_after_ns: Option<u64>,
-    /// What must not have happened.
+    /// Violations.
     pub violations: Vec<Violation>,
 }
 
@@ -59,7 +59,7 @@ impl Findings {
     }
 }
 
-/// What the light showed: standard outputs 0, 1 and 2.
+/// Colours of the light: standard outputs 0, 1 and 2.
 const GREEN: u64 = 0b001;
 const RED: u64 = 0b100;
 
@@ -134,7 +134,7 @@ fn stops(
         return;
     };
     let commanded = &fault[at];
-    // What was taken just before the fault delays its packet, too.
+    // CPU time taken just before the fault delays its packet, too.
     let taken_ns = taken(times.known_ns.saturating_sub(5 * NS_PER_MS), commanded.mono_ns);
     let after_ns = commanded.mono_ns - times.known_ns;
     let allowed_ns = limit_ns + PATH_NS + taken_ns;

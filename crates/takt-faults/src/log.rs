@@ -41,7 +41,7 @@ pub struct Row {
     pub safety_mode: i32,
     /// RTDE clients.
     pub clients: u32,
-    /// How often the watchdog has stopped the robot.
+    /// Number of times that the watchdog has stopped the robot.
     pub watchdog_trips: u64,
 }
 

@@ -3,8 +3,8 @@
 //! A recording is replayed by its own time stamps, but when it began only the cell knows. So every
 //! recording has a **mark**: a person far behind the robot, there for a few frames. The
 //! controller's log shows when the robot was instructed to slow down for it, which no fault does,
-//! and the fault's frame is due as much later as it lies behind the mark's. What the mark's own
-//! reaction took is thus given to the fault, too.
+//! and the fault's frame is due as much later as it lies behind the mark's. The reaction time of
+//! the mark itself is thus added for the fault, too.
 
 use std::path::Path;
 
@@ -40,7 +40,7 @@ const MARK_MM: u16 = 6_000;
 /// Columns and rows of a person.
 const PERSON: (std::ops::Range<u32>, std::ops::Range<u32>) = (64..96, 20..110);
 
-/// What goes wrong.
+/// Fault of a recording.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spoil {
     Nothing,
@@ -119,10 +119,10 @@ pub enum Spoil {
     Empty,
 }
 
-/// How far the fault's first frame lies behind the mark's, nanoseconds.
+/// Time from the mark's frame to the fault's first frame, nanoseconds.
 pub(crate) const FAULT_AFTER_MARK_NS: u64 = (FAULT - MARK) * 1_000_000_000 / FPS;
 
-/// How long a recording's fault of `hold_ms` lasts, nanoseconds.
+/// Duration of a recording's fault of `hold_ms`, nanoseconds.
 pub(crate) const fn fault_ns(hold_ms: u64) -> u64 {
     hold_ms * FPS / 1000 * 1_000_000_000 / FPS
 }

@@ -1,4 +1,4 @@
-//! What came of the cases.
+//! Results of the cases.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use crate::case::CaseKind;
 
-/// What a robot, or a verdict, did and should not have done.
+/// Forbidden behaviour of a robot or a verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Violation {
     pub rule: &'static str,
-    /// What happened instead, with times and rows of the controller's log.
+    /// The behaviour seen, with times and rows of the controller's log.
     pub evidence: String,
 }
 
@@ -24,15 +24,16 @@ pub struct CaseReport {
     pub skipped: Option<String>,
     /// From when the fault could be known until the robot was commanded to stand, milliseconds.
     pub commanded_after_ms: Option<f64>,
-    /// What the rule allowed for that, milliseconds, with the time that was taken from the test.
+    /// Time that the rule allowed for that, milliseconds, with the time that was taken from the
+    /// test.
     pub allowed_ms: Option<f64>,
     /// The part of it that was taken from the test.
     pub taken_ms: f64,
     /// From the end of the fault until the arm moved again, milliseconds.
     pub moved_after_ms: Option<f64>,
-    /// What the cell said: its verdict and reasons.
+    /// The cell's verdict and reasons.
     pub verdict: String,
-    /// What must not have happened.
+    /// Violations.
     pub violations: Vec<Violation>,
 }
 
@@ -53,7 +54,7 @@ pub struct Report {
     pub by_kind: BTreeMap<CaseKind, Count>,
     /// Cases that could not be tried here.
     pub skipped: usize,
-    /// How long it all took, seconds.
+    /// Total time, seconds.
     pub seconds: f64,
     /// The rule, in words.
     pub rule: &'static str,
@@ -61,10 +62,10 @@ pub struct Report {
 }
 
 /// The rule, for readers of a report.
-pub(crate) const RULE: &str = "judged by the controller's own log: commanded to stand within the fault's documented limit, one SSM \
-     period (2 ms), link time (one packet period and two controller cycles: 6 ms) and the time that witness threads of \
-     ordinary priority measured to be taken from the test; the command stays and the arm stands while the fault lasts; it \
-     moves again, where it may, not before the recovery time; only whether the verdict names the fault is asked of the cell";
+pub(crate) const RULE: &str = "judged by the controller's own log: the stop must be commanded within the sum of the fault's documented \
+     limit, one SSM period (2 ms), the link time (one packet period and two controller cycles: 6 ms) and the CPU time that witness threads \
+     of ordinary priority saw taken from the test; the command and the standstill must last as long as the fault; the arm may move again \
+     only after the recovery time; the cell's own verdict is only checked for naming the fault";
 
 impl Report {
     pub(crate) fn new(mut details: Vec<CaseReport>, seconds: f64) -> Self {

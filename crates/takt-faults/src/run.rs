@@ -28,27 +28,27 @@ mod setting;
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// How long the robot must have moved at full speed before a fault is planted.
+/// Time for which the robot must have moved at full speed before a fault is planted.
 const MOVING_NS: u64 = 300 * NS_PER_MS;
 
-/// How long a robot that must stand is watched after the fault.
+/// Time for which a robot that must stand is watched after the fault.
 const WATCHED: Duration = Duration::from_millis(900);
 
-/// How long a robot may take to move again: recovery, reconnection, and a busy machine.
+/// Time in which a robot must move again: recovery, reconnection, and a busy machine.
 const MOVES_WITHIN: Duration = Duration::from_secs(12);
 
-/// How long a recording's mark may take.
+/// Time limit for a recording's mark.
 const MARK_WITHIN: Duration = Duration::from_secs(8);
 
-/// How often a case is begun again whose robot did not move when its fault was to be planted: on a
-/// machine that takes much from everybody it may have been stopped before. What comes after the
-/// fault is never tried again.
+/// Number of attempts of a case whose robot did not move when its fault was to be planted: on a
+/// heavily loaded machine it may have been stopped before. A case is never repeated once its fault
+/// has been planted.
 const ATTEMPTS: usize = 3;
 
-/// How long a robot that must not move at all is watched.
+/// Time for which a robot that must not move at all is watched.
 const NEVER_MOVES: Duration = Duration::from_millis(2500);
 
-/// How cases are run.
+/// Options of running cases.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The program under test.
@@ -62,7 +62,7 @@ pub struct Options {
 /// Runs all `cases`; `progress` is called with each that is done.
 ///
 /// # Errors
-/// The test itself cannot run: no folder, no processes. What the cell does wrong is in the report.
+/// The test itself cannot run: no folder, no processes. Faults of the cell are in the report.
 pub fn run_all(
     cases: &[Case],
     options: &Options,
@@ -197,7 +197,7 @@ impl<'a> Play<'a> {
     /// Waits until the cell's verdict begins to count: what happened before would not be in it. A
     /// recording has its own time, which is later.
     fn is_measured(&mut self) -> Result<bool, FaultError> {
-        // What a disk that is full from the start holds of it nobody knows.
+        // If a disk is full from the start, its part of the run is unknown.
         if matches!(self.case.plant, Plant::Recording(..) | Plant::Machine(Denial::Disk)) {
             return Ok(true);
         }
@@ -461,7 +461,7 @@ impl<'a> Play<'a> {
             self.add("the cell ends when it is instructed to", format!("it still runs after {PATIENCE:?}"));
         }
         drop(self.cell);
-        // What the controller took in last is in its log two cycles later.
+        // The controller logs its last input two cycles later.
         std::thread::sleep(Duration::from_millis(30));
         self.controller.end()?;
         self.log.poll()?;

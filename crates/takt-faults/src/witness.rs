@@ -1,11 +1,11 @@
-//! What the machine takes from everybody: threads on every CPU ask to be woken every millisecond
-//! and note what they waited too long.
+//! CPU time that the machine takes from everybody: threads on every CPU ask to be woken every
+//! millisecond and record their excess waiting.
 //!
-//! A cell on a shared machine reacts late when nobody lets it run. That is no fault of the cell,
-//! and it must not hide one either: the witness says how much there was. There are two on every
-//! CPU: one under the policy that the test's cell asks for its critical threads (SCHED_RR, at its
-//! lowest priority; without the privilege the cell does not have it either), and one of ordinary
-//! priority, for what a cell does in ordinary threads (it handles signals there).
+//! A cell on a shared machine reacts late when nobody lets it run. That is not a fault of the cell,
+//! but it must not hide one either: the witness records how much time was taken. There are two on
+//! every CPU: one under the policy that the test's cell asks for its critical threads (SCHED_RR, at
+//! its lowest priority; without the privilege the cell does not have it either), and one of
+//! ordinary priority, for what a cell does in ordinary threads (it handles signals there).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +35,7 @@ pub struct Gap {
     pub to_ns: u64,
 }
 
-/// Which threads of the cell have to act.
+/// Threads of the cell that have to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
     /// Critical ones.
@@ -73,7 +73,7 @@ impl Witness {
         Self { stop, cpus, threads }
     }
 
-    /// What was taken between two times: the sum on the CPU where it is greatest.
+    /// Time taken between two times: the sum on the CPU where it is greatest.
     pub fn taken_ns(&self, urgency: Urgency, from_ns: u64, to_ns: u64) -> u64 {
         self.cpus
             .iter()

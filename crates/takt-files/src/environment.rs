@@ -10,11 +10,11 @@ use std::io::{self, Error, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Where programs are looked for when PATH is not believed.
+/// Search path for programs when PATH is not trusted.
 pub const SAFE_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What is kept in a process that has more rights than its starter: how to print, and nothing that
-/// names a file.
+/// Variables kept in a process that has more rights than its starter: those about printing, and
+/// none that names a file.
 const HARMLESS: [&str; 9] =
     ["TERM", "LANG", "LC_ALL", "LC_CTYPE", "COLUMNS", "LINES", "NO_COLOR", "COLORTERM", "RUST_BACKTRACE"];
 
@@ -30,8 +30,8 @@ pub fn var_os(name: &str) -> Option<OsString> {
 }
 
 /// Refuses the file that the variable `name` names for a library which opens whatever is there: it
-/// would wait for a FIFO, and read a device without end. What else is wrong with the file, the
-/// library says itself.
+/// would wait for a FIFO, and read a device without end. The library itself reports other faults of
+/// the file.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidInput`] or [`ErrorKind::FileTooLarge`], with the variable in the text.
@@ -122,7 +122,7 @@ mod tests {
             "an ordinary program loads what its user says"
         );
         if let Ok(usual) = only_root_writes(Path::new("/usr/lib")) {
-            // Whoever opens the path that was asked for opens what the link leads to by then.
+            // Opening the given path opens the link's current target.
             let link = folder.path().join("link");
             std::os::unix::fs::symlink("/usr/lib", &link).unwrap();
             assert_eq!(only_root_writes(&link).unwrap(), usual, "links are resolved");
@@ -139,7 +139,7 @@ mod tests {
         let Ok(usual) = only_root_writes(Path::new("/usr/lib")) else { return };
         let link = folder.path().join("link");
         let lead = |to: &Path| {
-            // Whoever looks sees one or the other, and never neither.
+            // A reader always sees one of the two.
             let draft = folder.path().join("draft");
             std::os::unix::fs::symlink(to, &draft).unwrap();
             fs::rename(&draft, &link).unwrap();
@@ -154,7 +154,7 @@ mod tests {
                 }
             });
             let seen = (0..5000).filter_map(|_| only_root_writes(&link).ok()).inspect(|path| {
-                // What was looked at, and not the link, which is somebody else's by now.
+                // The examined file, not the link, which now belongs to another user.
                 assert_eq!(path, &usual);
             });
             let allowed = seen.count();

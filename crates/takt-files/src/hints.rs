@@ -1,9 +1,9 @@
-//! What parsers of TOML say, with the way out: an unquoted address, a number in quotation marks, a
-//! misspelt key, a key with another unit than the one that exists.
+//! Adds the way out to messages of TOML parsers: an unquoted address, a number in quotation marks,
+//! a misspelt key, a key with another unit than the existing one.
 //!
 //! It works on the finished message, because errors of TOML come from a dozen crates and reach the
-//! user through one function, [`shortened`](crate::shortened). What is put instead matches none of
-//! the patterns, so that a second pass changes nothing.
+//! user through one function, [`shortened`](crate::shortened). The replacements match none of the
+//! patterns, so a second pass changes nothing.
 
 use crate::near::did_you_mean;
 use crate::text::quoted;
@@ -17,7 +17,7 @@ const MAX_LINE_BYTES: usize = 1000;
 pub(crate) struct Excerpt<'a> {
     /// The line.
     pub(crate) code: &'a str,
-    /// Which of its characters is marked first.
+    /// Index of its first marked character.
     pub(crate) column: usize,
 }
 
@@ -65,7 +65,7 @@ struct Marked<'a> {
 }
 
 impl Marked<'_> {
-    /// What to write instead.
+    /// The text to write instead.
     fn write(&self, value: &str) -> String {
         if self.in_list { format!("`{value}`") } else { format!("`{} = {value}`", self.key) }
     }
@@ -88,7 +88,7 @@ pub(crate) fn explained(message: &str, excerpt: Excerpt<'_>) -> Option<String> {
     syntax(message, excerpt).or_else(|| of_type(message, excerpt)).or_else(|| unknown(message, Some(excerpt)))
 }
 
-/// What the text is no TOML for.
+/// Explains a syntax error.
 fn syntax(message: &str, excerpt: Excerpt<'_>) -> Option<String> {
     if message.starts_with("key with no value") {
         let (key, value) = excerpt.code.trim().split_once([':', ' '])?;
@@ -99,7 +99,7 @@ fn syntax(message: &str, excerpt: Excerpt<'_>) -> Option<String> {
     let fixed = [
         (
             "cannot extend value of type",
-            "this is a table here and a key with a value above: remove one of them",
+            "this is a table here but a key with a value above: remove one of them",
         ),
         ("duplicate key", "this key is in the file twice: remove one of them"),
         ("extra `=`", "expected one `=` between a key and its value, received two"),
@@ -340,7 +340,7 @@ mod tests {
         }
     }
 
-    /// What a user reads below the quoted line for an error at the character `column` of `code`.
+    /// Text below the quoted line for a user, for an error at the character `column` of `code`.
     fn read(code: &str, column: usize, message: &str) -> String {
         let blanks = " ".repeat(column);
         let whole = format!(

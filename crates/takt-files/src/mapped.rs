@@ -1,10 +1,11 @@
 //! Shared memory in files that somebody else can shorten.
 //!
-//! Whoever may write to a file may also cut it, and touching a page that has gone is SIGBUS, which
-//! ends the process. A size that was checked before helps nothing: the file can be cut in between.
-//! A sealed `memfd` cannot be cut; where a file needs a name, [`Mapped`] survives it: a handler of
-//! SIGBUS puts an empty page in the place of the one that has gone, and notes that the mapping is
-//! [broken](Mapped::is_broken). What is read of it from then on is zeros, and worth nothing.
+//! A user who may write to a file may also truncate it, and touching a page that has gone is
+//! SIGBUS, which ends the process. Checking the size first does not help, because the file can be
+//! truncated afterwards. A sealed `memfd` cannot be truncated; where a file needs a name,
+//! [`Mapped`] survives it: a handler of SIGBUS puts an empty page in the place of the one that has
+//! gone, and notes that the mapping is [broken](Mapped::is_broken). Later reads of it return zeros,
+//! which are worthless.
 //!
 //! Faults anywhere else go to the handler that was there before.
 
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// Mappings of one process at a time: rings of some thousand threads.
 const MAX_MAPPINGS: usize = 16_384;
 
-/// Where a mapping lies; no base: the place is free.
+/// Address of a mapping; no base: the place is free.
 struct Place {
     base: AtomicUsize,
     bytes: AtomicUsize,
@@ -89,14 +90,14 @@ impl Mapped {
         Ok(Self { base, bytes, place })
     }
 
-    /// Where it begins.
+    /// Its address.
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Whether the file was cut, and a page that has gone was touched. What was read since then may
-    /// be zeros that nobody wrote.
+    /// Whether the file was cut, and a page that has gone was touched. Data read since then may be
+    /// zeros that nobody wrote.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         PLACES[self.place].broken.load(Ordering::Acquire)
@@ -212,7 +213,7 @@ mod tests {
         word(&other, 0).store(9, Ordering::Relaxed);
         assert!(!mapped.is_broken());
         cut.set_len(page as u64).unwrap();
-        // What is left can still be read, and breaks nothing.
+        // The rest can still be read without an error.
         assert_eq!((word(&mapped, 8).load(Ordering::Relaxed), mapped.is_broken()), (0, false));
         assert_eq!(word(&mapped, 3 * page).load(Ordering::Relaxed), 0);
         assert!(mapped.is_broken() && !other.is_broken());

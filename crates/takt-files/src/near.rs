@@ -1,4 +1,4 @@
-//! What somebody may have meant: the names that are nearest to one that does not exist.
+//! Suggestions: the names closest to one that does not exist.
 
 use strsim::osa_distance;
 

@@ -37,8 +37,8 @@ pub fn read_to_string(path: &Path, most_bytes: u64) -> io::Result<String> {
 }
 
 /// Opens a file that this user (or root) wrote and nobody else can have: no symbolic link, no
-/// second name, not writable by group or others. What is acted upon with our rights must come from
-/// us.
+/// second name, not writable by group or others. A file that controls actions with our rights must
+/// belong to us.
 ///
 /// # Errors
 /// The system's answer, or [`ErrorKind::PermissionDenied`] that says why the file is not trusted.
@@ -52,11 +52,11 @@ pub fn open_own(path: &Path) -> io::Result<File> {
     let denied = |why: String| {
         Err(Error::new(
             ErrorKind::PermissionDenied,
-            format!("not trusted: {why}; look at it, and remove it or give another path"),
+            format!("not trusted: {why}; inspect it, and remove it or pass another path"),
         ))
     };
     if metadata.uid() != own && metadata.uid() != 0 {
-        return denied(format!("it is the file of user {}, this is user {own}", metadata.uid()));
+        return denied(format!("it belongs to user {}, but this is user {own}", metadata.uid()));
     }
     if metadata.mode() & 0o022 != 0 {
         return denied(format!("group or others may write to it (mode {:04o})", metadata.mode() & 0o7777));
@@ -135,7 +135,7 @@ pub fn open_lock(path: &Path) -> io::Result<File> {
 /// without a reader.
 pub fn create_output(path: &Path) -> io::Result<File> {
     let unread = |error: Error| match error.raw_os_error() {
-        Some(libc::ENXIO) => Error::new(ErrorKind::InvalidInput, "a FIFO that nobody reads; name a file"),
+        Some(libc::ENXIO) => Error::new(ErrorKind::InvalidInput, "a FIFO that no process reads; name a file"),
         _ => error,
     };
     let file = open_output(path).map_err(unread)?;
@@ -180,7 +180,7 @@ fn whole(file: &File, most_bytes: u64) -> io::Result<Vec<u8>> {
         && length > free_bytes
     {
         return Err(too_large(format!(
-            "{length} bytes, and {free_bytes} bytes of memory are free; read a shorter file, or end other programs"
+            "{length} bytes, but only {free_bytes} bytes of memory are free; read a shorter file, or end other programs"
         )));
     }
     let mut bytes = Vec::new();
@@ -192,7 +192,7 @@ fn whole(file: &File, most_bytes: u64) -> io::Result<Vec<u8>> {
     match bytes.len() as u64 {
         found if found > most_bytes => Err(over(&format!("more than {most_bytes}"))),
         found if length == 0 && found == until => Err(too_large(format!(
-            "more than {LARGE_BYTES} bytes, and none when it was opened: it is being written"
+            "more than {LARGE_BYTES} bytes, but empty when it was opened: another program is writing it"
         ))),
         _ => Ok(bytes),
     }
@@ -206,7 +206,7 @@ fn free_memory_bytes() -> Option<u64> {
 
 fn text(bytes: Vec<u8>) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| {
-        Error::new(ErrorKind::InvalidData, format!("no text (UTF-8): {}", error.utf8_error()))
+        Error::new(ErrorKind::InvalidData, format!("not a text (UTF-8): {}", error.utf8_error()))
     })
 }
 
@@ -220,5 +220,5 @@ fn regular(metadata: &Metadata) -> io::Result<()> {
         () if kind.is_symlink() => "a symbolic link",
         () => "a device",
     };
-    Err(Error::new(ErrorKind::InvalidInput, format!("{found}; a regular file is needed, copy it into one")))
+    Err(Error::new(ErrorKind::InvalidInput, format!("{found}; copy it into a regular file")))
 }

@@ -160,9 +160,7 @@ mod tests {
     }
 
     fn max_late(text: &str) -> Result<u32, String> {
-        parse_configuration::<File>(text)
-            .map(|file| file.safety.max_late)
-            .map_err(|error| error.to_string())
+        parse_configuration::<File>(text).map(|file| file.safety.max_late).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -195,7 +193,8 @@ mod tests {
 
     #[test]
     fn names_of_somebody_elses_stay() {
-        let text = "[values]\nmost_late = 7\n[safety.values]\nmost_late = 8\n[[safety.link]]\nmost_lock_wait_us = 9";
+        let text =
+            "[values]\nmost_late = 7\n[safety.values]\nmost_late = 8\n[[safety.link]]\nmost_lock_wait_us = 9";
         let mut document = DeTable::parse(text).unwrap();
         let mut found = BTreeSet::new();
         rename("", document.get_mut(), &mut found);
@@ -219,7 +218,8 @@ mod tests {
 
     #[test]
     fn every_name_is_a_limit_and_there_once() {
-        let all: BTreeSet<(&str, &str)> = RENAMED.iter().map(|renamed| (renamed.table, renamed.old)).collect();
+        let all: BTreeSet<(&str, &str)> =
+            RENAMED.iter().map(|renamed| (renamed.table, renamed.old)).collect();
         assert_eq!(all.len(), RENAMED.len());
         for renamed in &RENAMED {
             let rest = renamed.old.strip_prefix("most_").map(|rest| format!("max_{rest}"));
@@ -227,6 +227,9 @@ mod tests {
             assert_eq!(rest.as_deref(), Some(renamed.new));
         }
         let words = words(&RENAMED[0]);
-        assert!(words.starts_with("`losses.most_missing_frames` is called `max_missing_frames` now"), "{words}");
+        assert!(
+            words.starts_with("`losses.most_missing_frames` is called `max_missing_frames` now"),
+            "{words}"
+        );
     }
 }

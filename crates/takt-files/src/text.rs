@@ -57,7 +57,7 @@ fn brief(line: &str) -> String {
     out + rest
 }
 
-/// Where a text in quotation marks ends that begins here, its mark included.
+/// End of a text in quotation marks that begins here, its mark included.
 fn in_marks(text: &str) -> Option<usize> {
     let mark = text.chars().next().filter(|mark| matches!(mark, '`' | '"' | '\''))?;
     let behind = &text[1..];
@@ -67,8 +67,8 @@ fn in_marks(text: &str) -> Option<usize> {
 }
 
 /// `message` with each line cut to what can be read, for errors that quote a line of a file: it may
-/// be megabytes long. Where a line of blanks and carets below marks a place (as TOML's errors do),
-/// the cut keeps that place.
+/// be megabytes long. If a line of blanks and carets below marks a place (as TOML's errors do), the
+/// cut keeps that place.
 pub fn shortened(message: &str) -> String {
     let message: &str = &with_ways_out(message);
     let message: &str = &with_hints(message);
@@ -109,8 +109,8 @@ pub fn shortened(message: &str) -> String {
     shown.join("\n")
 }
 
-/// What parsers say of a file that nests too deeply, and words with the way out. None of Takt's own
-/// files comes near any of these limits.
+/// Parsers' messages for a file that nests too deeply, and words with the way out. None of Takt's
+/// own files comes near any of these limits.
 const NESTED: [(&str, &str); 3] = [
     ("recursion limit exceeded", "nested more than 128 levels deep; write fewer levels"),
     (
@@ -159,7 +159,7 @@ fn with_hints(message: &str) -> Cow<'_, str> {
     replaced.collect::<Vec<_>>().join("\n").into()
 }
 
-/// Where the first caret is, if this is a line that marks a place.
+/// Column of the first caret, if this is a line that marks a place.
 fn mark(line: &str) -> Option<(usize, &str)> {
     let carets = line.trim_start_matches([' ', '|', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']);
     (carets.starts_with('^') && carets.trim_end().chars().all(|c| c == '^'))

@@ -77,7 +77,7 @@ pub(crate) fn other_unit<'a>(given: &str, known: &[&'a str]) -> Option<(&'a str,
     })
 }
 
-/// What `key` gets for a value with a unit behind it: `500 Hz` for `rate_hz` is 500, `0.5kHz`, too.
+/// Value of `key` without the unit behind it: `500 Hz` for `rate_hz` is 500, `0.5kHz`, too.
 pub(crate) fn without_unit(key: &str, value: &str) -> Option<String> {
     let (_, unit) = split(bare(key))?;
     let end = value.find(|c: char| c.is_alphabetic() || c == '°')?;

@@ -1,9 +1,9 @@
 //! Paths on which nobody else can lead elsewhere, one part after the other.
 //!
-//! Who may write to a folder can rename what lies in it and plant his own in its place, whomever
-//! that belonged to. So each folder on the way is judged once it is open, and the next part is
-//! looked up in this open folder and not by its path (openat(2), path_resolution(7)). For outputs
-//! that the user named, folders are the user's choice, and whose the links are is judged alone.
+//! A user who may write to a folder can rename its files and plant his own in their place, whoever
+//! owned them. So each folder on the way is judged once it is open, and the next part is looked up
+//! in this open folder and not by its path (openat(2), path_resolution(7)). For outputs that the
+//! user named, folders are the user's choice, and whose the links are is judged alone.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
@@ -50,7 +50,7 @@ impl Users {
         if self.contains(found.st_uid) {
             return Ok(());
         }
-        let why = format!("it belongs to user {}, this is user {}", found.st_uid, self.own);
+        let why = format!("it belongs to user {}, but this is user {}", found.st_uid, self.own);
         denied(what, path, &why, &self.way_out())
     }
 
@@ -79,11 +79,11 @@ impl Users {
         if found.st_mode & 0o022 == 0 {
             return Ok(());
         }
-        // What is made in a sticky folder is its maker's; in another one, anybody can rename it
-        // away.
+        // A file in a sticky folder belongs to its creator; in another folder, any user can rename
+        // it away.
         let way_out = match found.st_mode & 0o1000 {
             0 => format!("`chmod go-w` it, or {}", self.way_out()),
-            _ => "name a new folder in it, or `chmod go-w` it".to_owned(),
+            _ => "name a new folder inside it, or `chmod go-w` it".to_owned(),
         };
         denied("folder", path, &open_to_others(&found), &way_out)
     }
@@ -134,7 +134,7 @@ fn is_group_of(gid: u32, groups: &str, users: &str, trusted: impl Fn(u32) -> boo
         }
         unknown.remove(name);
     }
-    // Who is listed and not known here may be anybody.
+    // A listed entry that is unknown here may be any user.
     !lines.is_empty() && unknown.is_empty()
 }
 
@@ -149,7 +149,7 @@ fn has_no_list(folder: &OwnedFd) -> bool {
 }
 
 fn open_to_others(found: &Stat) -> String {
-    format!("others may write to it (mode {:04o})", found.st_mode & 0o7777)
+    format!("other users may write to it (mode {:04o})", found.st_mode & 0o7777)
 }
 
 fn denied<T>(what: &str, path: &Path, why: &str, way_out: &str) -> io::Result<T> {
@@ -182,7 +182,7 @@ pub(crate) fn output_folder(path: &Path) -> io::Result<OwnedFd> {
     Ok(walk(path, Users::new(None), Judged::Links)?.0)
 }
 
-/// What on the way has to belong to trusted users.
+/// Parts of the path that must belong to trusted users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Judged {
     /// Folders, which others may not be able to rename, and symbolic links.

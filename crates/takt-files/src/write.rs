@@ -202,17 +202,17 @@ pub fn check_folder(path: &Path) -> io::Result<()> {
     // A link of one's own, or of root's (/var/run), leads where its maker wants.
     let metadata = path.metadata()?;
     if metadata.uid() != own && metadata.uid() != 0 {
-        return denied(format!("it belongs to user {}, this is user {own}", metadata.uid()));
+        return denied(format!("it belongs to user {}, but this is user {own}", metadata.uid()));
     }
     if metadata.mode() & 0o022 != 0 && metadata.mode() & 0o1000 == 0 {
-        return denied(format!("others may write to it (mode {:04o})", metadata.mode() & 0o7777));
+        return denied(format!("other users may write to it (mode {:04o})", metadata.mode() & 0o7777));
     }
     Ok(())
 }
 
-/// Where programs of this user keep what must outlive them: `/var/lib/takt` for root, else
-/// `$XDG_STATE_HOME/takt` or `~/.local/state/takt` (XDG Base Directory Specification). Never a
-/// folder that is everybody's.
+/// Folder in which programs of this user keep persistent files: `/var/lib/takt` for root, otherwise
+/// `$XDG_STATE_HOME/takt` or `~/.local/state/takt` (XDG Base Directory Specification). It is never
+/// a shared folder.
 pub fn state_folder() -> PathBuf {
     let absolute =
         |name: &str| environment::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -223,8 +223,7 @@ pub fn state_folder() -> PathBuf {
     base.unwrap_or_else(|| "/var/lib".into()).join("takt")
 }
 
-/// Writes the file at `path` whole or not at all. What was there before, a symbolic link too, is
-/// replaced.
+/// Writes the file at `path` whole or not at all. An earlier file or symbolic link is replaced.
 ///
 /// # Errors
 /// The system's answer.
@@ -301,7 +300,10 @@ fn plain(name: &OsStr) -> io::Result<&OsStr> {
     if Path::new(name).file_name() == Some(name) {
         return Ok(name);
     }
-    Err(Error::new(ErrorKind::InvalidInput, format!("`{}` is no plain file name", Path::new(name).display())))
+    Err(Error::new(
+        ErrorKind::InvalidInput,
+        format!("`{}` is not a plain file name", Path::new(name).display()),
+    ))
 }
 
 #[cfg(test)]

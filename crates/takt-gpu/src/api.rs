@@ -16,8 +16,8 @@ pub(crate) const NEEDED: CudaVersion = CudaVersion(12000);
 /// CUDA_ERROR_MPS_SERVER_NOT_READY.
 const MPS_NOT_READY: u32 = 807;
 
-/// How long its server may recover. Two calls may wait so long, and who starts a program waits 15 s
-/// for its first work.
+/// Time in which its server may recover. Two calls may wait this long, and the starter of a program
+/// waits 15 s for its first work.
 const MPS_PATIENCE: Duration = Duration::from_secs(5);
 
 const MPS_PAUSE: Duration = Duration::from_millis(50);
@@ -139,7 +139,7 @@ impl Api {
             // SAFETY: the driver's texts are constants that end with NUL.
             unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
         } else {
-            "a number that this driver has no words for".to_owned()
+            "an error code unknown to this driver".to_owned()
         };
         GpuError::Call { name, code, text }
     }

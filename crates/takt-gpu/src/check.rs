@@ -1,6 +1,6 @@
-//! What a device can keep, measured on it: launching with and without graphs, the three ways of
-//! waiting, priorities under interference, growth of its memory, the error of its clock. No
-//! perception, no models: the device alone.
+//! Measurements of a device: launching with and without graphs, the three ways of waiting,
+//! priorities under interference, growth of its memory, the error of its clock. They use only the
+//! device, without perception or models.
 
 mod requirement;
 pub mod runner;
@@ -45,11 +45,11 @@ const LEAST: u32 = 3;
 /// Longest time that a frame may take before the device counts as hung.
 const HUNG_NS: u64 = 10_000_000_000;
 
-/// What is to be measured.
+/// Options of the measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CheckOptions {
-    /// Which GPU. Default 0.
+    /// Number of the GPU. Default 0.
     pub ordinal: u32,
     /// Frames of each measurement, at most, 10 to 1,000,000. Default 3000: a p99.9 rests on three
     /// of them.
@@ -107,7 +107,7 @@ pub struct MeasuredWait {
     pub name: String,
     /// Whether the frame is one graph.
     pub graph: bool,
-    /// How the host waited.
+    /// Waiting method of the host.
     pub wait: Wait,
     /// Priority of the stream.
     pub priority: Priority,
@@ -132,7 +132,7 @@ pub struct Growth {
     pub least_free_bytes: u64,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// The device; where it is the emulated one, the figures say nothing of a GPU.
@@ -144,10 +144,9 @@ pub struct Check {
     /// Under interference of this process: first as it is without control, then with what controls
     /// it.
     pub disturbed: Vec<MeasuredWait>,
-    /// What the interference did meanwhile.
+    /// Work of the interference in the meantime.
     pub interference: InterferenceWork,
-    /// How many times lower the worst frame is with control than without; `None` where something
-    /// was not measured.
+    /// Factor by which control lowers the worst frame; `None` if something was not measured.
     pub worst_ratio: Option<f64>,
     /// Whether memory grew.
     pub growth: Option<Growth>,
@@ -156,8 +155,8 @@ pub struct Check {
 /// Measures. `progress` is informed of what begins.
 ///
 /// # Errors
-/// What opening, compiling or any piece of work met; [`GpuError::System`] for a frame that takes 10
-/// s.
+/// The first error of opening, compiling or any piece of work; [`GpuError::System`] for a frame
+/// that takes 10 s.
 pub fn check(options: &CheckOptions, progress: &mut dyn FnMut(&str)) -> Result<Check, GpuError> {
     options.validate()?;
     let gpu = Gpu::open(options.ordinal)?;

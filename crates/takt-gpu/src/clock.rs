@@ -14,7 +14,7 @@ use crate::gpu::Gpu;
 use crate::stream::{Event, Stream};
 use crate::wait::{Wait, Waited};
 
-/// What CUDA says of the resolution of events.
+/// Resolution of events according to CUDA.
 const RESOLUTION_NS: u64 = 500;
 
 /// Brackets of the first base. Of 20, at least one meets neither an interrupt nor other work.
@@ -29,15 +29,14 @@ const MIN_DRIFT_NS: u64 = 100_000_000;
 /// No oscillator is worse; more is a base that went wrong.
 const MAX_DRIFT: f64 = 1e-3;
 
-/// Where the device's clock stands.
+/// Relation of the device's clock to ours.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Mapping {
     /// CLOCK_MONOTONIC at the base event, nanoseconds.
     pub offset_ns: u64,
     /// At most so far off: half of the tightest bracket.
     pub error_ns: u64,
-    /// How much longer the host's time is than the device's, as a share; 0 until there have been
-    /// two bases.
+    /// Excess of the host's time over the device's, as a share; 0 until there have been two bases.
     pub drift: f64,
     /// At most so far off is `drift`; until it is measured, what is allowed of any clock.
     pub drift_error: f64,
@@ -88,7 +87,7 @@ impl Clock {
         }
     }
 
-    /// Where it stands.
+    /// The present mapping.
     pub fn mapping(&self) -> Mapping {
         self.mapping
     }
@@ -102,7 +101,7 @@ impl Clock {
     /// `false`, and nothing changed, when none was done by `deadline_ns`. Once a second is enough.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// The driver's refusal.
     pub fn renew(&mut self, brackets: u32, deadline_ns: u64) -> Result<bool, GpuError> {
         let Some((offset_ns, error_ns)) = self.bracket(brackets, deadline_ns)? else { return Ok(false) };
         let device_ns = u64::try_from(self.best.since(&self.base)?).unwrap_or(0);

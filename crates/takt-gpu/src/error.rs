@@ -1,4 +1,4 @@
-//! What can go wrong with a device, and the way out.
+//! Errors of a device, and the way out.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ impl fmt::Display for CudaVersion {
     }
 }
 
-/// Why the device did not do what was asked.
+/// Error of a device.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum GpuError {
     /// The driver's library is not there.
@@ -29,12 +29,12 @@ pub enum GpuError {
         looked.join(", ")
     )]
     NoDriver {
-        /// What was tried, with the loader's answers.
+        /// The paths tried, with the loader's answers.
         looked: Vec<String>,
     },
     /// The driver does not have what this program calls.
     #[error(
-        "the NVIDIA driver is too old: it speaks CUDA {has}, needed is {needs} or newer{}. Fix: update the driver (R525 or newer)",
+        "the NVIDIA driver is too old: it supports CUDA {has}, but {needs} or newer is needed{}. Fix: update the driver (R525 or newer)",
         missing.map(|symbol| format!(" ({symbol} is missing)")).unwrap_or_default()
     )]
     DriverTooOld {
@@ -46,7 +46,7 @@ pub enum GpuError {
     },
     /// There is no device with this number.
     #[error(
-        "no GPU {ordinal}: the driver knows {count}. Fix: `perception.gpu.ordinal` below {count}, or see `nvidia-smi -L`"
+        "no GPU {ordinal}: the driver reports {count}. Fix: set `perception.gpu.ordinal` below {count}; `nvidia-smi -L` lists the GPUs"
     )]
     NoDevice {
         /// The number asked for, from 0.
@@ -55,8 +55,8 @@ pub enum GpuError {
     },
     /// The device's memory is full.
     #[error(
-        "out of GPU memory: asked for {asked} bytes, {free} are free. Fix: end other programs on this GPU (`nvidia-smi`), or fewer \
-         or smaller models"
+        "out of GPU memory: {asked} bytes requested, {free} free. Fix: end other programs on this GPU (`nvidia-smi`), or use fewer or \
+         smaller models"
     )]
     OutOfMemory {
         asked: u64,
@@ -65,19 +65,19 @@ pub enum GpuError {
     },
     /// The device or its context is lost; every further call in this process fails.
     #[error(
-        "the GPU is lost (CUDA error {code}, {text}): nothing more can be done with it in this process. Fix: start the process \
-         anew; if it happens again, see `dmesg | grep -i xid`"
+        "the GPU is lost (CUDA error {code}, {text}): this process can no longer use it. Fix: restart the process; if it happens again, \
+         see `dmesg | grep -i xid`"
     )]
     Lost { code: u32, text: &'static str },
     /// The run-time compiler's library is not there.
     #[error(
-        "no CUDA run-time compiler (NVRTC): looked for {}. Fix: `pip install nvidia-cuda-nvrtc-cu12` and set \
-         TAKT_NVRTC_LIBRARY to its libnvrtc.so.12, install the CUDA toolkit, or bring kernels along that were compiled elsewhere \
-         (`takt gpu kernels FOLDER`, then TAKT_GPU_KERNELS=FOLDER)",
+        "no CUDA run-time compiler (NVRTC): looked for {}. Fix: `pip install nvidia-cuda-nvrtc-cu12` and set TAKT_NVRTC_LIBRARY to its \
+         libnvrtc.so.12, install the CUDA toolkit, or copy kernels that were compiled elsewhere (`takt gpu kernels FOLDER`, then \
+         TAKT_GPU_KERNELS=FOLDER)",
         looked.join(", ")
     )]
     NvrtcMissing {
-        /// What was tried, with the loader's answers.
+        /// The paths tried, with the loader's answers.
         looked: Vec<String>,
     },
     /// A kernel does not compile.
@@ -87,7 +87,7 @@ pub enum GpuError {
     #[error("kernel `{kernel}` has no function `{function}`. Fix: declare it `extern \"C\" __global__`")]
     NoFunction { kernel: String, function: String },
     /// Memory is used by work that has not ended, or by a reader or writer on the host.
-    #[error("{what} is taken by {by}: wait for an event behind it (work on a device cannot be cancelled)")]
+    #[error("{what} is in use by {by}: wait for an event after it (work on a device cannot be cancelled)")]
     InFlight { what: &'static str, by: &'static str },
     /// Two sizes do not match.
     #[error("{what}: expected {expected}, received {received}")]
@@ -164,7 +164,7 @@ mod tests {
         assert!(text.contains("11.8") && text.contains("12.0") && text.contains("Fix:"), "{text}");
         assert!(old.is_absent() && !old.is_lost());
         let text = GpuError::OutOfMemory { asked: 5, free: 3 }.to_string();
-        assert!(text.contains("5 bytes") && text.contains("3 are free"), "{text}");
+        assert!(text.contains("5 bytes") && text.contains("3 free"), "{text}");
         assert!(GpuError::Lost { code: 719, text: "launch failed" }.is_lost());
     }
 

@@ -16,7 +16,7 @@ use crate::memory::Deferred;
 use crate::timeline::Timelines;
 use crate::wait::Wait;
 
-/// What a device is.
+/// Description of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
     /// Its number, from 0.
@@ -39,7 +39,7 @@ pub struct Info {
     pub emulated: bool,
 }
 
-/// What is worth a line where figures are read later.
+/// Attributes worth a line for later readers of figures.
 const ATTRIBUTES: &[(&str, Attribute)] = &[
     ("clock_khz", Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
     ("memory_clock_khz", Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE),
@@ -101,7 +101,7 @@ thread_local! {
 }
 
 impl Gpu {
-    /// Opens device `ordinal`. How calls that wait *inside the driver* do so stays as it is.
+    /// Opens device `ordinal`. The way in which calls wait *inside the driver* stays unchanged.
     ///
     /// # Errors
     /// [`GpuError::NoDriver`], [`GpuError::DriverTooOld`], [`GpuError::NoDevice`], or what the
@@ -177,7 +177,7 @@ impl Gpu {
         Ok(Self(Arc::new(opened)))
     }
 
-    /// What the device is.
+    /// Description of the device.
     pub fn info(&self) -> &Info {
         &self.0.info
     }
@@ -189,16 +189,15 @@ impl Gpu {
     /// Its memory now.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// The driver's refusal.
     pub fn memory(&self) -> Result<Memory, GpuError> {
         self.0.memory()
     }
 
-    /// What the driver says of the device beyond [`Info`], by name; what it does not know is left
-    /// out.
+    /// The driver's attributes of the device beyond [`Info`], by name; unknown ones are left out.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// The driver's refusal.
     pub fn attributes(&self) -> Result<BTreeMap<&'static str, i32>, GpuError> {
         self.bind()?;
         let mut reported = BTreeMap::new();
@@ -226,7 +225,7 @@ impl Gpu {
     /// Makes the device's context current in the calling thread, for libraries that expect it.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// The driver's refusal.
     pub fn bind(&self) -> Result<(), GpuError> {
         self.0.bind()
     }
@@ -293,8 +292,8 @@ impl Device {
         }
     }
 
-    /// The outcome of a driver call. What poisons the context is remembered: nothing is asked of
-    /// the driver any more, since a lost device can make any call hang.
+    /// The outcome of a driver call. An error that poisons the context is remembered: the driver is
+    /// not called any more, since a lost device can make any call hang.
     #[inline]
     pub(crate) fn call(&self, name: &'static str, code: u32) -> Result<(), GpuError> {
         if code == 0 { Ok(()) } else { Err(self.fail(name, code)) }

@@ -25,7 +25,7 @@ pub struct Graph {
 // stream see to.
 unsafe impl Send for Graph {}
 
-/// How a graph was updated.
+/// Result of updating a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Updated {
     /// Arguments changed in place.
@@ -56,8 +56,7 @@ impl Stream {
     /// Captures what `work` submits to this stream, without doing it.
     ///
     /// # Errors
-    /// What `work` returns, [`GpuError::Invalid`] inside another capture, or what the driver
-    /// refuses.
+    /// The error of `work`, [`GpuError::Invalid`] inside another capture, or the driver's refusal.
     pub fn capture(&self, work: impl FnOnce() -> Result<(), GpuError>) -> Result<Graph, GpuError> {
         self.made(self.record_graph(CAPTURE_THREAD_LOCAL, work)?)
     }

@@ -70,7 +70,7 @@ impl Interfering {
     /// Starts it in a thread of this process. Returns when its first piece has run.
     ///
     /// # Errors
-    /// What opening the device, compiling, allocating or the first piece met.
+    /// The first error of opening the device, compiling, allocating or the first piece of work.
     pub fn start(config: &Interference) -> Result<Self, GpuError> {
         config.validate()?;
         let progress = Arc::new(Progress::default());
@@ -116,7 +116,7 @@ impl Interfering {
         &self.device
     }
 
-    /// What it has done so far.
+    /// Its work so far.
     pub fn work(&self) -> InterferenceWork {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         InterferenceWork {
@@ -127,7 +127,7 @@ impl Interfering {
         }
     }
 
-    /// Why it ended before it was instructed to.
+    /// Reason of its unrequested end.
     pub fn death(&self) -> Option<&GpuError> {
         self.progress.death.get()
     }
@@ -165,7 +165,7 @@ struct Piece {
     busy: bool,
 }
 
-/// What a stream's pieces of work use, its own alone.
+/// Resources of a stream's pieces of work, exclusive to it.
 enum Work {
     Compute { kernel: Function, out: DeviceBuffer<f32> },
     Memory { kernel: Function, from: DeviceBuffer<u32>, to: DeviceBuffer<u32> },
@@ -349,7 +349,7 @@ impl Worker {
         if let Err(error) = outcome {
             let _ = progress.death.set(error);
         }
-        // What was submitted ahead ends before its memory goes.
+        // Work submitted ahead ends before its memory is freed.
         let until_ns = monotonic_ns() + if stopped { HUNG_NS } else { 0 };
         for lane in &self.lanes {
             let _ = lane.stream.drain(until_ns, Wait::Block);

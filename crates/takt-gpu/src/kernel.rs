@@ -121,7 +121,7 @@ impl Gpu {
     /// Loads `binary`, a cubin or PTX text, as module `name`.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// The driver's refusal.
     pub fn load(&self, name: &'static str, binary: &crate::Compiled) -> Result<Module, GpuError> {
         self.bind()?;
         let mut raw = std::ptr::null_mut();

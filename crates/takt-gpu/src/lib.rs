@@ -3,8 +3,8 @@
 //!
 //! The driver is opened at run time, so that a program with this crate builds and runs unchanged
 //! where there is no CUDA: [`Gpu::open`] then returns one sentence. Device work cannot be
-//! cancelled. What is still under way keeps the memory that it uses taken ([`Pinned::read`] and
-//! [`Pinned::write`] refuse, freeing is put off), whatever the waiting thread does.
+//! cancelled. Running work keeps its memory in use ([`Pinned::read`] and [`Pinned::write`] refuse,
+//! freeing is postponed), whatever the waiting thread does.
 //!
 //! **What has run where.** All of it runs in the tests on an emulated device (feature `emulator`),
 //! faults included: no driver, one too old, no device, memory that is full, kernels that hang, a
@@ -19,8 +19,8 @@
 //!
 //! `TAKT_CUDA_LIBRARY` and `TAKT_NVRTC_LIBRARY` name the driver's and the compiler's library where
 //! they are in unusual places. An emulated device is used if they name one, never otherwise, and
-//! says so in [`Info::emulated`] and in its name. Where there is no run-time compiler, kernels that
-//! one made elsewhere are taken from the folder that `TAKT_GPU_KERNELS` names ([`prebuilt`]).
+//! says so in [`Info::emulated`] and in its name. Without a run-time compiler, kernels compiled
+//! elsewhere are taken from the folder in `TAKT_GPU_KERNELS` ([`prebuilt`]).
 //!
 //! ```no_run
 //! use takt_gpu::{Arg, Gpu, Grid, Priority, Source, Wait, Waited};

@@ -20,7 +20,7 @@ pub(crate) const CUDA_LIBRARY_VARIABLE: &str = "TAKT_CUDA_LIBRARY";
 /// Names an NVRTC library in place of the system's.
 pub(crate) const NVRTC_LIBRARY_VARIABLE: &str = "TAKT_NVRTC_LIBRARY";
 
-/// Where the driver is looked for: the loader's path, WSL, and images that mount it.
+/// Search paths of the driver: the loader's path, WSL, and images that mount it.
 const DRIVERS: &[&str] =
     &["libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1"];
 
@@ -98,8 +98,8 @@ fn open_checked(
                 let text =
                     std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
                 let path = path.display().to_string();
-                // That the library itself is missing is no news; what it needs in its turn, or a
-                // broken file, is.
+                // A missing library is not worth a message; a missing dependency of it, or a broken
+                // file, is.
                 let missing = text.starts_with(&path) && text.contains("No such file");
                 looked.push(if missing { path } else { format!("{path} ({text})") });
             }

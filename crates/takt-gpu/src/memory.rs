@@ -164,8 +164,8 @@ impl<T> DeviceBuffer<T> {
         self.len * size_of::<T>()
     }
 
-    /// The device's address, for libraries that work on it. Whoever passes it on keeps the buffer
-    /// until that work has ended.
+    /// The device's address, for libraries that work on it. A caller that passes it on keeps the
+    /// buffer until that work has ended.
     pub fn device_ptr(&self) -> u64 {
         self.address
     }
@@ -328,8 +328,8 @@ impl Gpu {
     ///
     /// # Safety
     /// The memory is valid, aligned, and stays mapped until the [`Pinned`] and every graph that
-    /// uses it are gone and work on it has ended ([`Gpu::waiting_to_be_freed`] is 0). Whoever else
-    /// writes there keeps away while this process or the device reads.
+    /// uses it are gone and work on it has ended ([`Gpu::waiting_to_be_freed`] is 0). Other writers
+    /// must stay away while this process or the device reads.
     pub unsafe fn register<T: AnyBitPattern + NoUninit>(
         &self,
         start: *mut T,

@@ -1,4 +1,4 @@
-//! What orders the work of several *programs* on one device beside their own streams: the
+//! Order of the work of several *programs* on one device besides their own streams: the
 //! Multi-Process Service, and time slices.
 //!
 //! To programs the driver gives the device by turns. Under MPS (`nvidia-cuda-mps-control -d`) their
@@ -11,7 +11,7 @@ use std::fmt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// Where programs find the service.
+/// Variable with which programs find the service.
 pub const PIPE_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
 /// Most of the multiprocessors that a program may use, per cent.
@@ -20,13 +20,13 @@ pub const SHARE_VARIABLE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 /// Most of the devices' memory that a program may take, such as `0=512M`.
 pub const MEMORY_VARIABLE: &str = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
 
-/// Where the service writes its logs.
+/// Variable for the folder of the service's logs.
 pub(crate) const LOG_VARIABLE: &str = "CUDA_MPS_LOG_DIRECTORY";
 
 /// All that a program is reported by.
 pub const VARIABLES: [&str; 3] = [PIPE_VARIABLE, SHARE_VARIABLE, MEMORY_VARIABLE];
 
-/// Where it is when nobody says.
+/// Default path.
 const USUAL_PIPE: &str = "/tmp/nvidia-mps";
 
 /// Whether the service can be reached.
@@ -44,8 +44,8 @@ impl fmt::Display for Mps {
             Self::Running(pipe) => write!(f, "MPS runs ({})", pipe.display()),
             Self::Absent(pipe) => write!(
                 f,
-                "MPS does not run (no pipe {}/control). Fix: `nvidia-cuda-mps-control -d` as the user of the runs, or \
-                 {PIPE_VARIABLE} where it is elsewhere",
+                "MPS is not running (no pipe {}/control). Fix: start `nvidia-cuda-mps-control -d` as the user of the runs, or set \
+                 {PIPE_VARIABLE} if its pipe is elsewhere",
                 pipe.display()
             ),
         }

@@ -98,10 +98,14 @@ impl Compiler {
             let (major, minor) = compiler.version;
             if compiler.emulated != emulated {
                 let of = |emulated| if emulated { "the emulated device" } else { "real GPUs" };
-                return Some(format!("is for {}, this is for {}", of(compiler.emulated), of(emulated)));
+                return Some(format!(
+                    "is for {}, but this program is for {}",
+                    of(compiler.emulated),
+                    of(emulated)
+                ));
             }
             (major > driver.major())
-                .then(|| format!("is of CUDA {major}.{minor}, the driver speaks {driver}"))
+                .then(|| format!("is for CUDA {major}.{minor}, but the driver supports {driver}"))
         })
     }
 
@@ -188,7 +192,7 @@ impl Compiler {
         Some(format!("--gpu-architecture={kind}_{nearest}"))
     }
 
-    /// What the outcome depends on beside source and options.
+    /// Inputs of the outcome besides source and options.
     pub(crate) fn identity(&self) -> String {
         let (major, minor) = self.version;
         if self.emulated {
@@ -206,7 +210,7 @@ impl Compiler {
         let failed = |log: String| GpuError::Compile { kernel: source.name.to_owned(), log };
         let architecture = self.architecture(capability).ok_or_else(|| {
             failed(format!(
-                "the device has compute capability {}.{}, NVRTC {} begins at {:?}. Fix: an older NVRTC",
+                "the device has compute capability {}.{}, but NVRTC {} starts at {:?}. Fix: use an older NVRTC",
                 capability.0,
                 capability.1,
                 self.identity(),

@@ -21,7 +21,7 @@ use crate::source::Source;
 /// Names the folder.
 pub const VARIABLE: &str = "TAKT_GPU_KERNELS";
 
-/// What is in the folder.
+/// List of the folder's contents.
 const LIST: &str = "kernels.json";
 
 /// Longest list, bytes.
@@ -70,7 +70,7 @@ impl fmt::Display for Entry {
 type Fit = (bool, (u32, u32), (i32, i32));
 
 impl Entry {
-    /// How well it fits the device; `None`: it does not run there. Greater is better: machine code
+    /// Fitness for the device; `None`: it does not run there. Greater is better: machine code
     /// before PTX, then the nearest device, then the newest compiler.
     fn fit(&self, info: &Info) -> Option<Fit> {
         let driver = info.driver_version;
@@ -112,8 +112,7 @@ fn list_in(folder: &Path) -> Result<Vec<Entry>, String> {
 }
 
 /// Compiles `sources` with `compiler` for each device of `capabilities`, and to PTX for the oldest
-/// of them, into `folder`. What compilers of other versions have put there stays. Needs no GPU and
-/// no driver.
+/// of them, into `folder`. Files of other compiler versions stay there. Needs no GPU and no driver.
 ///
 /// # Errors
 /// [`GpuError::Compile`], or [`GpuError::System`] where the folder cannot be written.
@@ -193,7 +192,7 @@ fn find_in(folder: &Path, source: &Source, info: &Info) -> Result<(Entry, Compil
         let there = same.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let old = if current.len() < same.len() { ", some of another version of takt" } else { "" };
         return Err(format!(
-            "{}: nothing of `{}` runs on sm_{major}{minor} with CUDA {} (there: {}{old})",
+            "{}: no kernel of `{}` runs on sm_{major}{minor} with CUDA {} (there: {}{old})",
             folder.display(),
             source.name,
             crate::CudaVersion(info.driver_version),
@@ -204,7 +203,7 @@ fn find_in(folder: &Path, source: &Source, info: &Info) -> Result<(Entry, Compil
     let image =
         takt_files::read(&path, MAX_IMAGE_BYTES).map_err(|error| format!("{}: {error}", path.display()))?;
     if hex(&Sha256::digest(&image)) != entry.sha256 || image.is_empty() {
-        return Err(format!("{}: not the file that {LIST} lists: bring it again", path.display()));
+        return Err(format!("{}: not the file that {LIST} lists: copy it again", path.display()));
     }
     Ok((entry.clone(), Compiled::new(image)))
 }
@@ -287,7 +286,7 @@ mod tests {
         assert!(why.contains("another version of takt"), "{why}");
         std::fs::write(folder.path().join("(9, 0)false(12, 9)"), "torn").unwrap();
         let why = find_in(folder.path(), &SOURCE, &info((9, 0), 12040)).unwrap_err();
-        assert!(why.contains("bring it again"), "{why}");
+        assert!(why.contains("copy it again"), "{why}");
         std::fs::write(folder.path().join(LIST), "{").unwrap();
         assert!(find_in(folder.path(), &SOURCE, &info((9, 0), 12040)).unwrap_err().contains(LIST));
         assert!(find_in(Path::new("/nonexistent"), &SOURCE, &info((9, 0), 12040)).is_err());

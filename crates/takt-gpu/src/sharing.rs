@@ -1,10 +1,9 @@
-//! How this program and others share a device: what the driver offers beside the streams of one
-//! program.
+//! Sharing of a device between this program and others: the driver's means besides the streams of
+//! one program.
 //!
 //! [`Sharing::begin`] starts MPS where none runs, or sets the length of time slices, and gives the
-//! environment for the programs of both sides. What was started ends and what was set is restored
-//! when [`Shared`] is dropped, and when this process is killed: a shell waits for its end
-//! (`guard`).
+//! environment for the programs of both sides. When [`Shared`] is dropped, and when this process is
+//! killed, started programs end and settings are restored: a shell waits for its end (`guard`).
 
 mod guard;
 mod slices;
@@ -23,12 +22,12 @@ pub use slices::Slice;
 /// No service is there: a program that finds none at this place works without one.
 const NO_SERVICE: &str = "/nonexistent/takt-without-mps";
 
-/// What the driver does with the work of several programs.
+/// The driver's treatment of the work of several programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SharingMode {
-    /// What is there: MPS where it runs, else by turns. The default: nothing is started, nothing is
-    /// set.
+    /// The present state: MPS if it runs, otherwise taking turns. The default: nothing is started,
+    /// nothing is set.
     #[default]
     AsIs,
     /// By turns, also where MPS runs.
@@ -40,11 +39,11 @@ pub enum SharingMode {
     Mps,
 }
 
-/// How the device is shared (`[perception.gpu.sharing]`).
+/// Sharing of the device (`[perception.gpu.sharing]`).
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sharing {
-    /// What orders the programs' work.
+    /// Order of the programs' work.
     pub way: SharingMode,
     /// Most of the multiprocessors that this program may use under MPS, per cent, 1 to 100. Unset:
     /// all.
@@ -64,7 +63,7 @@ pub struct Sharing {
     pub slice: Slice,
 }
 
-/// Why a device cannot be shared so, in one sentence.
+/// Reason why a device cannot be shared this way, in one sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SharingError {
     /// The driver's tool is not here, or does not do it.
@@ -72,25 +71,25 @@ pub enum SharingError {
     Tool {
         /// Its name.
         tool: &'static str,
-        /// What was met.
+        /// The obstacle.
         why: String,
-        /// What helps.
+        /// The remedy.
         fix: &'static str,
     },
     /// Somebody else shares the device in a way of their own.
     #[error(
-        "{lock} is held by another run that shares GPU {ordinal} in its own way. Fix: let that run end first"
+        "another run holds {lock} and shares GPU {ordinal} in its own way. Fix: wait until that run ends"
     )]
     Taken {
         /// The file.
         lock: String,
-        /// Which GPU.
+        /// Number of the GPU.
         ordinal: u32,
     },
     /// The system refused something.
     #[error("{what}: {why}")]
     System {
-        /// What was done.
+        /// The attempt.
         what: String,
         /// The answer.
         why: String,
@@ -154,16 +153,17 @@ impl Sharing {
             SharingMode::AsIs => {
                 return Ok(Shared { reported: format!("as it is: {}", mps::look()), ..shared });
             }
-            SharingMode::Turns => shared.reported = "by turns".to_owned(),
+            SharingMode::Turns => shared.reported = "taking turns".to_owned(),
             SharingMode::TimeSlices => {
                 let set = slices::Set::new(ordinal, self.slice)?;
-                shared.reported = format!("by turns, {} time slices (before: {})", self.slice, set.before());
+                shared.reported =
+                    format!("taking turns, {} time slices (before: {})", self.slice, set.before());
                 shared.started = Some(Started::Slices(set));
             }
             SharingMode::Mps => {
                 let pipe = match mps::look() {
                     Mps::Running(pipe) => {
-                        shared.reported = format!("MPS that runs at {}", pipe.display());
+                        shared.reported = format!("MPS running at {}", pipe.display());
                         pipe
                     }
                     Mps::Absent(_) => {
@@ -233,7 +233,7 @@ impl Shared {
     /// Ends what was started and restores what was set.
     ///
     /// # Errors
-    /// What is left, in a sentence.
+    /// The remains, in a sentence.
     pub fn end(mut self) -> Result<(), SharingError> {
         self.beside = None;
         match self.started.take() {
@@ -244,7 +244,7 @@ impl Shared {
     }
 }
 
-/// Where `program` lies on the PATH.
+/// Path of `program` on the PATH.
 fn find(program: &'static str, fix: &'static str) -> Result<PathBuf, SharingError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

@@ -1,9 +1,9 @@
-//! What the run-time compiler gets, before anything is loaded.
+//! Input of the run-time compiler, before anything is loaded.
 
 /// CUDA C to be compiled at run time, for the device that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
-    /// What errors and cache files call it.
+    /// Its name in errors and cache files.
     pub name: &'static str,
     /// The text. Functions that are launched are `extern "C" __global__`.
     pub text: &'static str,

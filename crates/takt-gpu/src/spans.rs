@@ -8,7 +8,7 @@ use crate::clock::Stamp;
 /// A piece of work on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Span {
-    /// What it was: `upload`, `inference`...
+    /// Name of the work: `upload`, `inference`...
     pub name: &'static str,
     /// The stream, as its user calls it.
     pub stream: &'static str,
@@ -64,11 +64,11 @@ impl From<&Span> for SavedSpan {
     }
 }
 
-/// Where one thread puts its spans; never waits and never allocates. What finds it full is lost and
-/// counted.
+/// Destination of one thread's spans; never waits and never allocates. Spans that do not fit are
+/// lost and counted.
 pub struct SpanRecorder(Producer<Span>);
 
-/// Where they are taken out.
+/// The reading end.
 pub struct Spans(Consumer<Span>);
 
 /// A record of at most `capacity` spans that nobody has taken yet.

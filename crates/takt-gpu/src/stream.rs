@@ -41,8 +41,8 @@ fn number(priority: Priority, (least, greatest): (i32, i32)) -> i32 {
     match priority {
         Priority::Background => least,
         Priority::Critical => greatest,
-        // What CUDA gives a stream without a priority is 0 = the least; here it is the middle,
-        // where there is one.
+        // CUDA gives a stream without a priority 0, the lowest; here it is the middle, if there is
+        // one.
         Priority::Normal => least + (greatest - least) / 2,
     }
 }
@@ -54,13 +54,13 @@ pub struct Stream {
     raw: CUstream,
     slot: usize,
     priority: Priority,
-    /// What a capture uses, while there is one.
+    /// Resources of a capture, while there is one.
     capture: RefCell<Option<Captured>>,
     /// The number in the driver's scale, read back.
     granted: Cell<i32>,
 }
 
-/// What a captured graph uses and records.
+/// Resources and records of a captured graph.
 #[derive(Debug, Default)]
 pub(crate) struct Captured {
     pub(crate) memory: Vec<(Arc<Allocation>, bool)>,
@@ -161,7 +161,7 @@ impl Stream {
     /// little more.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// The driver's refusal.
     pub fn event(&self, timed: bool) -> Result<Event, GpuError> {
         self.device.bind()?;
         let mut raw = std::ptr::null_mut();
@@ -215,7 +215,7 @@ impl Stream {
     /// device, is reached.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// The driver's refusal.
     pub fn wait_for(&self, event: &Event) -> Result<(), GpuError> {
         self.device.bind()?;
         // SAFETY: both are alive.
@@ -327,7 +327,7 @@ impl Stream {
     /// Fills `buffer` with `byte`.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// The driver's refusal.
     pub fn fill<T: NoUninit>(&self, buffer: &DeviceBuffer<T>, byte: u8) -> Result<(), GpuError> {
         self.uses(&[(&buffer.allocation, true)])?;
         // SAFETY: as in `upload_part`.
@@ -445,7 +445,7 @@ impl Stream {
         memory.iter().try_for_each(|(allocation, writes)| self.use_one(number, allocation, *writes))
     }
 
-    /// What a graph that is about to be launched uses.
+    /// Marks the resources of a graph that is about to be launched.
     pub(crate) fn uses_graph(&self, captured: &Captured) -> Result<(), GpuError> {
         let number = self.device.timelines.of(self.slot).submit();
         for (allocation, writes) in &captured.memory {

@@ -53,7 +53,7 @@ pub struct Emulator {
     library: OnceLock<Library>,
 }
 
-/// Why there is no emulated device.
+/// Reason why there is no emulated device.
 #[derive(Debug, thiserror::Error)]
 pub enum EmulatorError {
     /// No compiler, or it could not be run.
@@ -70,7 +70,7 @@ pub enum EmulatorError {
 /// Compiles the emulated device, once for all processes.
 ///
 /// # Errors
-/// Why it cannot be compiled here.
+/// Reason why it cannot be compiled here.
 pub fn emulator() -> Result<&'static Emulator, &'static EmulatorError> {
     static EMULATOR: OnceLock<Result<Emulator, EmulatorError>> = OnceLock::new();
     EMULATOR.get_or_init(|| Ok(Emulator { folder: build()?, library: OnceLock::new() })).as_ref()
@@ -80,8 +80,8 @@ pub fn emulator() -> Result<&'static Emulator, &'static EmulatorError> {
 /// compiled.
 ///
 /// # Panics
-/// Where it cannot be compiled although `TAKT_REQUIRE_OUTSIDE=1` says that it must; where it
-/// compiles but does not open.
+/// It cannot be compiled although `TAKT_REQUIRE_OUTSIDE=1` requires it, or it compiles but cannot
+/// be opened.
 pub fn open() -> Option<(Gpu, &'static Emulator)> {
     let emulator = match emulator() {
         Ok(emulator) => emulator,
@@ -97,7 +97,7 @@ pub fn open() -> Option<(Gpu, &'static Emulator)> {
     emulator.use_here();
     match Gpu::open(0) {
         Ok(gpu) => Some((gpu, emulator)),
-        Err(error) => panic!("the emulated device does not open: {error}"),
+        Err(error) => panic!("the emulated device cannot be opened: {error}"),
     }
 }
 
@@ -148,7 +148,7 @@ impl Emulator {
         }
     }
 
-    /// What this process's device counts: `launches`, `graph_launches`, `kernels`, `copies`,
+    /// Counter of this process's device: `launches`, `graph_launches`, `kernels`, `copies`,
     /// `copied_bytes`, `used_bytes`, `allocations`, `host_memory`, `streams`, `contexts`, `waiting`
     /// (kernels that wait for the engine), `holding` (kernels that hang).
     ///
@@ -163,7 +163,7 @@ impl Emulator {
                 Err(error) => panic!("emulated device: {error}"),
             }
         };
-        assert_ne!(count, u64::MAX, "the emulated device counts no `{name}`");
+        assert_ne!(count, u64::MAX, "the emulated device does not count `{name}`");
         count
     }
 

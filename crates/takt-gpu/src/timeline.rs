@@ -1,4 +1,4 @@
-//! What is still under way: every stream counts what was submitted to it and what is known to have
+//! Tracks running work: every stream counts the work submitted to it and the work known to have
 //! ended, and every piece of memory holds the ticket of the last work that uses it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,7 +45,7 @@ impl Timeline {
         self.handed.store(self.submitted(), Ordering::SeqCst);
     }
 
-    /// What the driver has for certain: an idle stream reports *another* thread of no more.
+    /// Work that the driver certainly has: an idle stream reports *another* thread of no more.
     pub(crate) fn handed(&self) -> u64 {
         self.handed.load(Ordering::SeqCst)
     }

@@ -12,7 +12,7 @@ pub(crate) const NOT_READY: u32 = 600;
 /// us late.
 const STEP_NS: u64 = 50_000;
 
-/// How a thread waits for the device.
+/// Waiting method of a thread for the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
@@ -29,9 +29,9 @@ pub enum Wait {
     Block,
 }
 
-/// How waiting ended.
+/// Result of waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "after an overrun the work is still under way"]
+#[must_use = "after an overrun the work is still running"]
 pub enum Waited {
     /// The work has ended.
     Done,

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 use crate::guest;
 use crate::packages::{Kernel, PackageError, Store};
 
-/// Why no kernel can be booted here.
+/// Reason why no kernel can be booted here.
 #[derive(Debug, thiserror::Error)]
 pub enum NoGuest {
     /// There is no virtual machine.
@@ -19,10 +19,11 @@ pub enum NoGuest {
     Kernel { name: String, source: PackageError },
 }
 
-/// What such a program's `main` does: in a guest its first process, on the host test `name`. Of the
-/// harness' command line as much as tools use: a list, and names. `test` says by an error why it
-/// cannot run here: that is reported as SKIPPED, and is a panic where `TAKT_REQUIRE_OUTSIDE` is
-/// set. `note` takes package, test and reason down for the end of the whole test run.
+/// Work of such a program's `main`: in a guest its first process, on the host test `name`. It
+/// supports the part of the harness' command line that tools use: a list, and names. `test` returns
+/// an error if it cannot run here: that is reported as SKIPPED, and is a panic where
+/// `TAKT_REQUIRE_OUTSIDE` is set. `note` takes package, test and reason down for the end of the
+/// whole test run.
 pub fn run<E: Display>(
     package: &str,
     name: &str,
@@ -60,7 +61,7 @@ fn is_asked_for(name: &str, arguments: &[String]) -> bool {
 /// The kernel of this name and what boots it.
 ///
 /// # Errors
-/// Why it cannot be had here.
+/// Reason why it is not available here.
 pub fn kernel(name: &str) -> Result<Kernel, NoGuest> {
     Command::new("qemu-system-x86_64").arg("--version").output().map_err(NoGuest::Qemu)?;
     let kernel = Store::open(None).and_then(|store| store.get(name, &mut |_| {}));

@@ -10,7 +10,7 @@ use crate::image::{ImageError, Initramfs};
 use crate::machine::{Event, Machine, MachineError, Outcome, Settings};
 use crate::packages::Kernel;
 
-/// What a guest needs to speak to the host.
+/// Modules that a guest needs to communicate with the host.
 const MODULES: [&str; 2] = ["virtio_pci", "virtio_console"];
 
 /// A file or directory of the host and where it lies in the guest.
@@ -45,15 +45,15 @@ pub struct GuestRun {
     /// Names of more kernel modules to load (`tun`); their dependencies come with them. None of
     /// them is needed to run.
     pub modules: Vec<String>,
-    /// What to do.
+    /// Orders of the guest.
     pub order: Order,
-    /// Where everything of this run is kept: logs and `results/`. Made when it is missing.
+    /// Folder of everything in this run: logs and `results/`. It is created when it is missing.
     pub directory: PathBuf,
 }
 
 impl GuestRun {
     /// The jobs, with `init` as first process and nothing else brought along, on the default
-    /// machine. Who needs more says so in the fields.
+    /// machine. Callers that need more set the fields.
     pub fn new(
         kernel: Kernel,
         init: impl Into<PathBuf>,
@@ -73,17 +73,17 @@ impl GuestRun {
     }
 }
 
-/// What the guest mounts hides what an image has there.
+/// Paths where the guest's mounts hide files of an image.
 const HIDDEN: [&str; 4] = ["/proc", "/sys", "/dev", RESULTS_PATH];
 
-/// Where the first process also lies.
+/// Further path of the first process.
 pub const TAKT_PATH: &str = "/usr/bin/takt";
 
-/// Why a run under another kernel failed.
+/// Error of a run under another kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A place in the guest that is no place for a file of the host.
-    #[error("{guest:?} cannot lie in the guest: {why}")]
+    #[error("{guest:?} cannot be placed in the guest: {why}")]
     Place { guest: String, why: &'static str },
     /// The order cannot be carried out.
     #[error(transparent)]
@@ -96,8 +96,8 @@ pub enum RunError {
     Machine(#[from] MachineError),
     /// The guest runs this machine's programs, and is an x86-64 machine.
     #[error(
-        "other kernels are booted in x86-64 machines only, and this program is for {0}. Fix: compare kernels on an x86-64 computer, or \
-         boot each of them here and run `takt run` under it"
+        "other kernels boot only in x86-64 machines, but this program is for {0}. Fix: compare kernels on an x86-64 computer, or boot each \
+         of them here and run `takt run` under it"
     )]
     Processor(&'static str),
 }
@@ -143,7 +143,7 @@ fn image(run: &GuestRun) -> Result<Initramfs, RunError> {
             return Err(refused("the guest mounts a file system there"));
         }
         if !places.insert(guest) {
-            return Err(refused("something else lies there already"));
+            return Err(refused("another file is already there"));
         }
     }
     let mut image = Initramfs::new();

@@ -1,5 +1,5 @@
-//! What collectors of all robots share: the rhythm, sample files with an end, the recorders of one
-//! kind of record.
+//! Common parts of all robots' collectors: the rhythm, sample files with an end, the recorders of
+//! one kind of record.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub const FLUSH_PERIOD: Duration = Duration::from_millis(500);
 /// the rings have been empty once more.
 ///
 /// # Errors
-/// What the collector fails with.
+/// The collector's error.
 pub fn until_stopped<C>(
     collector: &mut C,
     stop: &AtomicBool,
@@ -88,7 +88,7 @@ impl Rows {
     }
 }
 
-/// What of a record a measure is: when, and how much, nanoseconds.
+/// Extracts a measure's sample from a record: time and value, nanoseconds.
 pub type Sample<R> = fn(&R) -> (u64, u64);
 
 /// The recorders of all measures that one kind of record has.

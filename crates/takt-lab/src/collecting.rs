@@ -71,7 +71,7 @@ impl<C: Send + 'static> Collecting<C> {
     /// Waits until everything has been taken.
     ///
     /// # Errors
-    /// What it failed with; [`LabError::Runtime`] where it panicked.
+    /// The collector's error; [`LabError::Runtime`] if it panicked.
     pub fn end(self) -> Result<C, LabError> {
         self.join()?
     }

@@ -15,14 +15,14 @@ use crate::robot::Robot;
 /// same.
 pub const ROBOT: &str = "robot";
 
-/// What the file of every robot may say. A robot has it as a field with
+/// Keys common to the files of all robots. A robot has it as a field with
 /// `#[serde(flatten, skip_deserializing)]`; [`parse`] fills it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Envelope {
     /// Name for people. Default: the robot's.
     pub name: String,
-    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by
+    /// Claims about the robot: the permitted miss rate, with its confidence. Nothing is claimed by
     /// default: any miss is a FAIL then, and a PASS shows less than one miss in 100.
     #[serde(skip_serializing_if = "VerdictConfig::is_default")]
     pub verdict: VerdictConfig,
@@ -35,7 +35,7 @@ impl Envelope {
     }
 }
 
-/// Why a configuration cannot be run.
+/// Reason why a configuration cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// It is no TOML, or has keys or values that nobody knows; names the line.
@@ -176,7 +176,7 @@ impl<'de> Deserializer<'de> for Keys<'_> {
     type Error = serde::de::value::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
-        Err(Self::Error::custom("a struct alone has keys"))
+        Err(Self::Error::custom("only a struct has keys"))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -216,7 +216,7 @@ mod tests {
             let error = refused(text);
             assert!(error.contains(&format!("line {line}")) && error.contains(key), "{text}: {error}");
         }
-        // Who mistypes one of the top sees all that there are.
+        // A mistyped top-level key leads to a list of all of them.
         let error = refused("naem = 'x'");
         assert!(
             ["`rate_hz`", "`name`", "`verdict`", "`robot`"].iter().all(|key| error.contains(key)),

@@ -1,4 +1,4 @@
-//! What can go wrong in the lab.
+//! Errors of the lab.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub enum LabError {
     File {
         /// The file, or what stands for it.
         file: String,
-        /// Why not.
+        /// The reason.
         #[source]
         cause: ConfigError,
     },
@@ -39,7 +39,7 @@ pub enum LabError {
         shipped: Vec<&'static str>,
     },
     /// A name is neither a file's nor that of a built-in robot.
-    #[error("\"{name}\": there is neither a file nor a built-in robot of that name; built in are {}{meant}", shipped.join(", "))]
+    #[error("\"{name}\": no file and no built-in robot has that name; built-in robots: {}{meant}", shipped.join(", "))]
     NoRobot {
         /// The name.
         name: String,
@@ -50,11 +50,11 @@ pub enum LabError {
     },
     /// A file without the key `robot` has keys that the robot which is assumed then does not have.
     #[error(
-        "{source}\nwithout the key `robot`, a file is read as that of the robot \"{assumed}\": name the robot in the first line, \
-         robot = \"NAME\"; there are {}", known.join(", ")
+        "{source}\nWithout the key `robot`, the file is read as one of the robot \"{assumed}\". Name the robot in the first line, robot = \
+         \"NAME\"; the robots are {}", known.join(", ")
     )]
     Unnamed {
-        /// Why it is not that robot's.
+        /// Reason why it is not that robot's.
         source: Box<LabError>,
         /// The robot.
         assumed: &'static str,
@@ -63,17 +63,17 @@ pub enum LabError {
     },
     /// A trace has no thread of that name or id.
     #[error(
-        "{what}: no thread has the name or the id \"{thread}\". Of the {seen} names that were seen, these are nearest: {}. A name has \
-         at most 15 characters; `ps -eLo tid,comm` lists those that run now", near.join(", ")
+        "{what}: no thread has the name or id \"{thread}\". The closest of the {seen} names seen: {}. A name has at most 15 characters; \
+         `ps -eLo tid,comm` lists the running threads", near.join(", ")
     )]
     NoThread {
-        /// What was looked into: a file, or the present.
+        /// The file or the state that was examined.
         what: String,
         /// The name or the id.
         thread: String,
         /// The names most like it.
         near: Vec<String>,
-        /// How many names there are.
+        /// Number of names.
         seen: usize,
     },
     /// An option, or a file of the lab's own, is wrong.
@@ -97,14 +97,14 @@ pub enum LabError {
     /// A recorded trace cannot be read.
     #[error(transparent)]
     Recorded(#[from] takt_trace::offline::OfflineError),
-    /// What was asked for cannot be written as JSON.
+    /// The requested value cannot be written as JSON.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// What was asked for cannot be written as TOML.
+    /// The requested value cannot be written as TOML.
     #[error(transparent)]
     Toml(#[from] toml::ser::Error),
     /// Something that was there once is asked for again.
-    #[error("{0} is not there any more: a mistake in this program, please report it")]
+    #[error("{0} no longer exists: this is a bug in Takt, please report it")]
     Internal(&'static str),
     /// A robot could not be started, or broke.
     #[error(transparent)]
@@ -125,37 +125,38 @@ pub enum LabError {
     #[error(transparent)]
     Kernel(#[from] takt_kernels::packages::PackageError),
     /// A campaign was ended before its last run.
-    #[error("stopped. What was measured is in {dir}; `takt campaign resume {dir}` goes on", dir = dir.display())]
+    #[error("stopped. The results so far are in {dir}; `takt campaign resume {dir}` continues", dir = dir.display())]
     Stopped {
         /// The campaign's folder.
         dir: PathBuf,
     },
     /// A campaign goes on elsewhere than it began.
     #[error(
-        "{dir}: its runs were made where {}. Runs of both are not comparable: begin a new campaign, or say --any-machine, and \
-         the table will name the differences",
+        "{dir}: its runs were made on a machine where {}. Runs from both machines are not comparable. Start a new campaign, or pass \
+         --any-machine, and the table will list the differences",
         .differences.iter().map(|d| format!("{} was {} (now {})", d.fact, d.before, d.after)).collect::<Vec<_>>().join(", "),
         dir = dir.display()
     )]
     OtherMachine {
         /// The campaign's folder.
         dir: PathBuf,
-        /// What differs.
+        /// The differences.
         differences: Vec<takt_rundir::FactDifference>,
     },
     /// A resumed bench was asked with other parameters than before.
-    #[error("{dir} was measured with {before}, and now {now} was asked; leave --resume out to start a new bench", dir = dir.display())]
+    #[error("{dir} was measured with {before}, but {now} is requested now; omit --resume to start a new bench", dir = dir.display())]
     OtherBench {
         /// The bench directory.
         dir: PathBuf,
-        /// What it holds.
+        /// The stored configuration.
         before: String,
-        /// What was asked now.
+        /// The configuration requested now.
         now: String,
     },
 }
 
-/// What a `takt` that failed said last, without its own name; `stderr` is all that it said there.
+/// Last message of a `takt` that failed, without its own name; `stderr` is its complete standard
+/// error.
 pub fn last_words(stderr: &str) -> Option<&str> {
     let line = stderr.lines().rev().find(|line| line.starts_with("takt: "))?;
     Some(line.trim_start_matches("takt: "))

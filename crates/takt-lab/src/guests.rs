@@ -1,11 +1,11 @@
-//! How guests are made: the table `[virtual]` of a campaign file.
+//! Construction of guests: the table `[virtual]` of a campaign file.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use takt_rt::config::{SettingError, all_within};
 
-/// What executes a guest.
+/// Emulator or virtualiser of a guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Accelerator {
@@ -20,11 +20,11 @@ pub enum Accelerator {
     Kvm,
 }
 
-/// How guests are made.
+/// Settings of guests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Guests {
-    /// What executes them.
+    /// Emulator or virtualiser of the guests.
     pub accelerator: Accelerator,
     /// CPUs of a guest, 1 to 16. Default 1. Counting instructions lets several CPUs take turns of
     /// 25 us: with more than one, a run shows what a kernel puts where, and a wake-up comes up to a
@@ -81,8 +81,7 @@ impl Guests {
             |word: &&String| word.is_empty() || word.chars().any(|c| !c.is_ascii_graphic() || c == '"');
         match self.boot.iter().find(wrong) {
             Some(word) => {
-                let no_parameter =
-                    format!("{word:?} is no boot parameter: accepted are words without spaces");
+                let no_parameter = format!("{word:?} is not a boot parameter: expected words without spaces");
                 Err(SettingError::conflict("virtual.boot", no_parameter))
             }
             None => Ok(()),

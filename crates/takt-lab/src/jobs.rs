@@ -53,6 +53,6 @@ impl JobReporter {
     pub fn lost(&mut self, _task: &'static Task, _count: u64) {}
 }
 
-/// What names the session of a manager.
+/// Environment variable that names a manager's session.
 #[cfg(not(feature = "jobs"))]
 const SESSION: &str = "TAKT_PROBE_DIR";

@@ -33,7 +33,10 @@ pub fn rows_kept(most: u64) -> Result<u64, LabError> {
     let Some(text) = std::env::var_os(KEEP_ROWS) else { return Ok(most) };
     let asked = text.to_str().and_then(|text| text.trim().parse::<u64>().ok());
     asked.map(|asked| asked.min(most)).ok_or_else(|| {
-        LabError::Config(format!("{KEEP_ROWS}={}: accepted is a number of rows, 0 to {most}", text.display()))
+        LabError::Config(format!(
+            "{KEEP_ROWS}={}: expected a number of rows from 0 to {most}",
+            text.display()
+        ))
     })
 }
 
@@ -46,11 +49,11 @@ pub struct Window {
     held: Arc<AtomicU64>,
     watch: Option<LateWatch>,
     live: Option<LiveMeasures>,
-    /// What earlier parts of the run left.
+    /// State left by earlier parts of the run.
     before: Arc<Checkpoint>,
 }
 
-/// How often a collector looks whether the bounds have been reported.
+/// Period at which a collector checks whether the bounds have been reported.
 const HELD_LOOK: Duration = Duration::from_micros(200);
 
 /// See [`Window::hold`].
@@ -132,7 +135,7 @@ impl Window {
         [&self.bounds[0], &self.bounds[1]].map(|bound| bound.load(Ordering::Acquire))
     }
 
-    /// Who is informed of a measure's late values.
+    /// Receiver of a measure's late values.
     pub fn late(&self, measure: &Measure) -> Late {
         let above_ns = self.watch.as_ref().and_then(|watch| watch.limit_ns(measure));
         Late { window: self.clone(), above_ns: above_ns.unwrap_or(u64::MAX) }
@@ -218,7 +221,7 @@ impl Keeper {
         }
     }
 
-    /// What is known so far.
+    /// State so far.
     pub fn streamed(&self) -> &Streamed {
         &self.streamed
     }

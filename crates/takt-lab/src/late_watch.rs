@@ -1,4 +1,4 @@
-//! What reports a tracer of late releases while a robot runs.
+//! Reports late releases to a tracer while a robot runs.
 
 use takt_rundir::Measure;
 use takt_trace::Marker;

@@ -1,4 +1,4 @@
-//! What a run has measured so far, for telemetry.
+//! Measured values of a run so far, for telemetry.
 //!
 //! Collectors hand over a copy of their histograms at each checkpoint, twice a second. They never
 //! wait for a reader: where one looks just then, the copy before stays for another half second.
@@ -55,8 +55,8 @@ impl LiveMeasures {
         LiveSeries(slot)
     }
 
-    /// What the run that has ended knows besides: misses without a value, and measures of which
-    /// nobody reported while it ran, from their samples.
+    /// Adds values known only after the end of the run: misses without a value, and measures
+    /// without reports during the run, from their samples.
     pub fn complete(&self, dir: &RunDir) {
         for measure in dir.header().map(|header| header.measures).unwrap_or_default() {
             let LiveSeries(slot) = self.open(&measure);
@@ -81,7 +81,7 @@ impl LiveMeasures {
     }
 }
 
-/// Where a collector leaves one measure.
+/// Slot in which a collector leaves one measure.
 #[derive(Debug)]
 pub struct LiveSeries(Slot);
 

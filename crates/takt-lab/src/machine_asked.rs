@@ -1,6 +1,6 @@
-//! What an experiment asks of the whole machine: `machine.NAME` in campaigns. A guest of Takt is
-//! set up so, because nobody else uses it and it ends with the run. Any other machine is left as it
-//! is. On both, what is not so is a label of the run.
+//! Settings of the whole machine that an experiment requests: `machine.NAME` in campaigns. A guest
+//! of Takt gets these settings, because it is used by nobody else and ends with the run. Any other
+//! machine is left as it is. On both, each difference is a label of the run.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::sched_ext::SchedExt;
 const RT_RUNTIME: &str = "proc/sys/kernel/sched_rt_runtime_us";
 const CPUS: &str = "sys/devices/system/cpu";
 
-/// What is asked; what is absent is left to the machine.
+/// Requested settings; absent ones are left to the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MachineAsked {
@@ -31,7 +31,7 @@ pub struct MachineAsked {
     /// Least number of CPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<usize>,
-    /// Who schedules ordinary threads: the kernel's own when absent.
+    /// Scheduler of ordinary threads; the kernel's own when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<Scheduler>,
 }
@@ -103,13 +103,13 @@ impl MachineAsked {
             (Scheduler::SchedExt, true) => SchedExt::start().map_err(|error| error.to_string()),
             // It would schedule everybody's threads.
             (Scheduler::SchedExt, false) => {
-                Err("only a virtual machine of Takt gets another scheduler".to_owned())
+                Err("only Takt's virtual machines can get another scheduler".to_owned())
             }
         };
-        started.map_err(|why| header.not_granted.push(format!("scheduler: asked sched_ext: {why}"))).ok()
+        started.map_err(|why| header.not_granted.push(format!("scheduler: requested sched_ext: {why}"))).ok()
     }
 
-    /// Writes what can be written below `root`. What the kernel refuses, reading back shows.
+    /// Writes what can be written below `root`. Reading back reveals the kernel's refusals.
     fn set_up(&self, root: &Path) {
         if let Some(us) = self.rt_runtime_us {
             let _ = fs::write(root.join(RT_RUNTIME), us.to_string());
@@ -124,13 +124,13 @@ impl MachineAsked {
         }
     }
 
-    /// What the machine does not have, a sentence each, with the way out.
+    /// Requested settings that the machine lacks, one sentence each, with the way out.
     fn differences(&self, machine: &Machine) -> Vec<String> {
         let mut missing = Vec::new();
         if let Some(asked) = self.rt_runtime_us.filter(|us| machine.rt_runtime_us != Some(*us)) {
             let has = machine.rt_runtime_us.map_or("none".to_owned(), |us| us.to_string());
             missing.push(format!(
-                "sched_rt_runtime_us: asked {asked}, has {has}. Fix: sudo sysctl kernel.sched_rt_runtime_us={asked}"
+                "sched_rt_runtime_us: requested {asked}, in effect {has}. Fix: sudo sysctl kernel.sched_rt_runtime_us={asked}"
             ));
         }
         if let Some(asked) = &self.governor {
@@ -138,7 +138,7 @@ impl MachineAsked {
             let others: Vec<String> = others
                 .map(|power| match &power.governor {
                     Some(governor) => format!("CPUs {} have {governor}", power.cpus),
-                    None => format!("CPUs {} have none", power.cpus),
+                    None => format!("CPUs {} have no governor", power.cpus),
                 })
                 .collect();
             if !others.is_empty() {
@@ -147,7 +147,7 @@ impl MachineAsked {
                     true => format!("Fix: write {asked} to {CPUS}/cpu*/cpufreq/scaling_governor"),
                     false => "The hypervisor or the firmware sets the frequency".to_owned(),
                 };
-                missing.push(format!("governor: asked {asked}, {}. {way}", others.join(", ")));
+                missing.push(format!("governor: requested {asked}, {}. {way}", others.join(", ")));
             }
         }
         if let Some(asked) = &self.isolated_cpus {
@@ -156,7 +156,7 @@ impl MachineAsked {
             if !asked.without(&isolated).is_empty() {
                 let has = if isolated.is_empty() { "none".to_owned() } else { isolated.to_string() };
                 missing.push(format!(
-                    "isolated CPUs: asked {asked}, has {has}. Fix: boot with isolcpus={asked}"
+                    "isolated CPUs: requested {asked}, in effect {has}. Fix: boot with isolcpus={asked}"
                 ));
             }
         }
@@ -164,7 +164,7 @@ impl MachineAsked {
             let online: CpuSet =
                 machine.online_cpus.as_deref().and_then(|list| list.parse().ok()).unwrap_or_default();
             if online.len() < asked {
-                missing.push(format!("CPUs: asked {asked}, has {}", online.len()));
+                missing.push(format!("CPUs: requested {asked}, available {}", online.len()));
             }
         }
         missing
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(
             guest,
             [
-                "governor: asked performance, CPUs 0-3 have none. The hypervisor or the firmware sets the frequency"
+                "governor: requested performance, CPUs 0-3 have no governor. The hypervisor or the firmware sets the frequency"
             ]
         );
         let slow = papers().differences(&machine(Some("powersave")));
@@ -223,7 +223,11 @@ mod tests {
             ..machine(Some("performance"))
         };
         let small = papers().differences(&small).join("\n");
-        for word in ["asked -1, has 950000", "asked 2-3, has none", "CPUs: asked 4, has 1"] {
+        for word in [
+            "requested -1, in effect 950000",
+            "requested 2-3, in effect none",
+            "CPUs: requested 4, available 1",
+        ] {
             assert!(small.contains(word), "{small}");
         }
     }
@@ -250,9 +254,9 @@ mod tests {
         let asked = MachineAsked { rt_runtime_us: Some(123_456), ..MachineAsked::default() };
         assert!(asked.settle(&mut header).is_none());
         assert_eq!(Machine::read().rt_runtime_us, before);
-        assert!(header.not_granted[0].contains("asked 123456"), "{:?}", header.not_granted);
+        assert!(header.not_granted[0].contains("requested 123456"), "{:?}", header.not_granted);
         let asked = MachineAsked { scheduler: Some(Scheduler::SchedExt), ..MachineAsked::default() };
         assert!(asked.settle(&mut header).is_none());
-        assert!(header.not_granted[1].contains("only a virtual machine"), "{:?}", header.not_granted);
+        assert!(header.not_granted[1].contains("only Takt's virtual machines"), "{:?}", header.not_granted);
     }
 }

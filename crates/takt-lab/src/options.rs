@@ -1,4 +1,4 @@
-//! How to run a robot, whichever it is.
+//! Options of a run, for any robot.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::late_watch::LateWatch;
 use crate::live::LiveMeasures;
 use crate::machine_asked::MachineAsked;
 
-/// What shows the robot while it runs. Only the safety cell has views; the others ignore it.
+/// Display of the robot while it runs. Only the safety cell has views; the others ignore it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum View {
     /// Nothing: no thread, no work.
@@ -26,7 +26,7 @@ pub enum View {
     Terminal,
 }
 
-/// Where the run directory goes.
+/// Destination of the run directory.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// A new folder below this one, named after the time.
@@ -113,17 +113,17 @@ pub struct RunOptions {
     /// when absent.
     pub seconds: Option<f64>,
     pub interference: Interference,
-    /// What the experiment asks of the whole machine.
+    /// Settings of the whole machine that the experiment requests.
     pub machine: MachineAsked,
-    /// Where the run directory goes.
+    /// Destination of the run directory.
     pub target: Target,
-    /// What shows the robot.
+    /// Display of the robot.
     pub view: View,
-    /// Where the run stands in an experiment.
+    /// Position of the run in an experiment.
     pub experiment: Experiment,
-    /// What is reported of late releases while the robot runs (a flight recorder).
+    /// Reports of late releases while the robot runs (a flight recorder).
     pub watch: Option<LateWatch>,
-    /// Where the run's measures are reported while it goes on.
+    /// Receiver of the run's measures while it runs.
     pub live: Option<LiveMeasures>,
     /// Ends the run early, in order.
     pub stop: Arc<AtomicBool>,
@@ -146,7 +146,7 @@ impl RunOptions {
         }
     }
 
-    /// How long the run takes, of a robot whose file says `seconds`.
+    /// Length of the run, for a robot whose file has the key `seconds`.
     pub fn length(&self, seconds: f64) -> Duration {
         Duration::try_from_secs_f64(self.seconds.unwrap_or(seconds)).unwrap_or(Duration::MAX)
     }

@@ -14,19 +14,19 @@ use crate::LabError;
 /// Kept of everything around a late release in a flight recorder's file, before and after.
 const MARGIN_NS: u64 = 5_000_000;
 
-/// What a device did meanwhile, as tracks of its own.
+/// Work of a device during the window, as separate tracks.
 pub trait Device: fmt::Debug {
     /// Writes the tracks.
     ///
     /// # Errors
-    /// What cannot be written.
+    /// The write error.
     fn write(&self, writer: &mut Writer<&mut dyn io::Write>) -> Result<(), PerfettoError>;
 
     /// The part of it for which `meets` says yes of its times from and to.
     fn within(&self, meets: &dyn Fn(u64, u64) -> bool) -> Box<dyn Device>;
 }
 
-/// What is shown beside the kernel's events.
+/// Contents of the picture besides the kernel's events.
 #[derive(Debug)]
 pub struct Picture {
     /// The critical task first.
@@ -128,7 +128,7 @@ impl Spans {
         begun.checked_sub(1).is_some_and(|last| self.0[last].1 >= from_ns)
     }
 
-    /// The events within. Where events of a CPU are left out, a mark keeps slices from running
+    /// The events within. If events of a CPU are left out, a mark keeps slices from running
     /// through.
     fn cut(&self, events: &[Event]) -> Vec<Event> {
         let mut left_out = BTreeSet::new();

@@ -45,6 +45,6 @@ pub struct Answer {
     /// Short name: `RQ1`.
     pub name: String,
     pub question: String,
-    /// What the numbers say, a sentence each.
+    /// Statements about the numbers, one sentence each.
     pub sentences: Vec<String>,
 }

@@ -37,7 +37,7 @@ impl Registry {
         Self { unnamed: Some(robot), ..self }
     }
 
-    /// What there is.
+    /// All registered kinds.
     pub fn kinds(&self) -> &'static [&'static RobotKind] {
         self.kinds
     }
@@ -47,12 +47,12 @@ impl Registry {
         self.kinds.iter().copied().find(|kind| kind.name == robot)
     }
 
-    /// What the robots add to reports of their runs.
+    /// The robots' additions to reports of their runs.
     pub fn supplements(&self) -> Supplements {
         self.kinds.iter().filter_map(|kind| Some((kind.name, kind.report?))).collect()
     }
 
-    /// What a robot gave up because a machine cannot carry its configuration, in a sentence.
+    /// The robot's reduction because a machine cannot carry its configuration, in a sentence.
     pub fn scaled_text(&self, robot: &str, scaled: &Scaled) -> Option<String> {
         (self.kind(robot)?.scaled_text?)(scaled)
     }
@@ -156,7 +156,7 @@ impl Registry {
         let named = which.robot.as_ref().and_then(toml::Value::as_str);
         let robot = named
             .or(self.unnamed)
-            .ok_or_else(|| SettingError::conflict("the key robot is missing", self.names()))?;
+            .ok_or_else(|| SettingError::conflict("the key `robot` is missing", self.names()))?;
         let kind = self.kind(robot).ok_or_else(|| self.unknown(robot))?;
         Ok((kind, which.robot.is_some()))
     }

@@ -49,7 +49,7 @@ impl Misses {
     }
 }
 
-/// What is known of the releases of a task, for a checkpoint.
+/// Known releases of a task, for a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Seen {
@@ -96,7 +96,7 @@ impl Releases {
         }
     }
 
-    /// What is known until now.
+    /// The state until now.
     pub fn seen(&self) -> Seen {
         let longest = self.misses.iter().map(|misses| (misses.measure.clone(), misses.longest)).collect();
         let Self { jobs, skipped, longest_gap_ns, .. } = *self;
@@ -180,12 +180,12 @@ impl Releases {
         }
     }
 
-    /// That `task` stood still, as a sentence, where it did.
+    /// A sentence that `task` stood still, if it did.
     pub fn stood_still(&self, task: &str) -> Option<String> {
         let long = self.longest_gap_ns >= STOOD_STILL_NS && self.longest_gap_ns >= 2 * self.period_ns;
         long.then(|| {
             format!(
-                "{task} stood still for {:.1} ms, where {} ms is its period: {} of {} releases never ran",
+                "{task} stood still for {:.1} ms (its period is {} ms): {} of {} releases never ran",
                 self.longest_gap_ns as f64 / 1e6,
                 self.period_ns as f64 / 1e6,
                 self.skipped,

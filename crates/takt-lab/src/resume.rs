@@ -33,10 +33,10 @@ pub struct Resumption {
     pub rows: std::collections::BTreeMap<String, u64>,
 }
 
-/// What a killed run left.
+/// State left by a killed run.
 #[derive(Debug)]
 pub struct Resumed {
-    /// What it said about itself.
+    /// Its header.
     pub header: RunHeader,
     pub checkpoint: Checkpoint,
     /// Every resumption, this one last.
@@ -59,12 +59,12 @@ impl Resumed {
         let dir = RunDir::open(path)?;
         let refuse = |why: String| Err(LabError::Config(format!("--resume {}: {why}", path.display())));
         if dir.is_complete() {
-            return refuse("this run has come to its end and is sealed; start a new one".to_owned());
+            return refuse("this run is complete and sealed; start a new one".to_owned());
         }
         let header = dir.header()?;
         if header.robot != robot {
             return refuse(format!(
-                "a run of {}, not of {robot}; go on with its own configuration",
+                "this is a run of {}, not of {robot}; resume it with its own configuration",
                 header.robot
             ));
         }
@@ -72,13 +72,13 @@ impl Resumed {
         let before = run.get("asked").map(|before| with_present_keys("", before));
         if let Some(key) = other_key(before.as_ref(), asked) {
             return refuse(format!(
-                "it was asked with another \"{key}\"; go on with the same configuration (its own is under \"asked\" in \
-                 {RUN_FILE}), or start a new run"
+                "it was started with another \"{key}\"; resume it with the same configuration (stored under \"asked\" in {RUN_FILE}), or \
+                 start a new run"
             ));
         }
         if header.label != label {
             return refuse(format!(
-                "it was measured as \"{}\" and would go on as \"{label}\"; go on under the same interference, or start a new run",
+                "it was measured as \"{}\" but would continue as \"{label}\"; resume it under the same interference, or start a new run",
                 header.label
             ));
         }
@@ -97,11 +97,11 @@ impl Resumed {
         Ok((dir, claim, Self { header, checkpoint, resumptions }))
     }
 
-    /// What differs between the machine that the run began on and this one, a sentence each.
+    /// Differences between the machine on which the run began and this one, one sentence each.
     pub(crate) fn machine_problems(&self) -> Vec<String> {
         let differences = self.header.machine.differences(&Machine::read());
         let sentence = |d: FactDifference| {
-            format!("the run went on where {} was {} instead of {}", d.fact, d.after, d.before)
+            format!("the run was resumed although {} was {} instead of {}", d.fact, d.after, d.before)
         };
         differences.into_iter().map(sentence).collect()
     }
@@ -112,7 +112,8 @@ impl Resumed {
 fn with_present_keys(table: &str, value: &Value) -> Value {
     match value {
         Value::Object(keys) => {
-            let present = |key: &String| takt_files::present_key(table, key).map_or_else(|| key.clone(), str::to_owned);
+            let present =
+                |key: &String| takt_files::present_key(table, key).map_or_else(|| key.clone(), str::to_owned);
             keys.iter().map(|(key, value)| (present(key), with_present_keys(key, value))).collect()
         }
         Value::Array(list) => list.iter().map(|value| with_present_keys(table, value)).collect(),
@@ -129,8 +130,9 @@ fn other_key(before: Option<&Value>, now: &Value) -> Option<String> {
     keys.into_iter().find(|key| before.get(*key) != now.get(*key)).cloned()
 }
 
-/// How often the newest checkpoint is put onto the disk: a power failure costs at most this and the
-/// time that the disk takes. Seldom, because every fsync disturbs whoever shares the disk.
+/// Period at which the newest checkpoint is written to the disk: a power failure costs at most this
+/// and the time that the disk takes. It is long, because every fsync disturbs other users of the
+/// disk.
 const DURABLE_EVERY: Duration = Duration::from_secs(10);
 
 /// Puts checkpoints onto the disk while the run goes on: a thread of its own, because it waits for
@@ -156,7 +158,7 @@ impl Durable {
                 }
             }
         };
-        let thread = thread::spawn_exempt("takt-durable", "puts checkpoints onto the disk", body)?;
+        let thread = thread::spawn_exempt("takt-durable", "writes checkpoints to the disk", body)?;
         Ok(Self { stop, thread: Some(thread) })
     }
 
@@ -185,7 +187,8 @@ mod tests {
 
     #[test]
     fn a_run_of_the_version_before_goes_on_and_another_limit_is_found() {
-        let now = json!({"seconds": 5, "motion": {"safety": {"max_late": 20}, "link": [{"max_lock_wait_us": 1}]}});
+        let now =
+            json!({"seconds": 5, "motion": {"safety": {"max_late": 20}, "link": [{"max_lock_wait_us": 1}]}});
         let before = |late: u32| {
             let before = json!({"seconds": 2, "motion": {"safety": {"most_late": late}, "link": [{"most_lock_wait_us": 1}]}});
             with_present_keys("", &before)

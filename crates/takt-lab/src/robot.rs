@@ -1,5 +1,6 @@
-//! What a robot is to the lab: a configuration that can be started, and a running thing that can be
-//! stopped. Every robot's crate implements both traits of this file; the lab itself knows no robot.
+//! A robot from the lab's point of view: a configuration that can be started, and a running system
+//! that can be stopped. Every robot's crate implements both traits of this file; the lab itself
+//! knows no robot.
 
 #![deny(missing_docs)]
 
@@ -31,21 +32,21 @@ pub use self::file::{Erased, RobotFile};
 
 mod file;
 
-/// What a run reports while it goes on.
+/// Events that a run reports while it runs.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// Something takes long before the robot runs.
     Preparing {
-        /// What.
+        /// Name of the step.
         what: &'a str,
     },
     /// All threads run; the measured window begins soon.
     Started {
         /// The run directory.
         dir: &'a RunDir,
-        /// What was asked and not granted.
+        /// Settings that were requested but not granted.
         not_granted: &'a [String],
-        /// What a user should know of how it runs, a line each.
+        /// Notes for the user on how it runs, one line each.
         notes: &'a [String],
         /// Address of the page that shows it.
         url: Option<&'a str>,
@@ -56,19 +57,19 @@ pub enum Event<'a> {
         elapsed: Duration,
         /// Length of the window, where it is known.
         of: Option<Duration>,
-        /// How the robot is doing, in a few words.
+        /// State of the robot, in a few words.
         line: String,
     },
 }
 
-/// Who is informed of what a run does.
+/// Receiver of a run's events.
 pub type Observe<'a> = &'a mut dyn FnMut(Event<'_>);
 
-/// What all robots of one sort have in common. One static of it in the robot's crate is what a
-/// registry lists.
+/// Common properties of all robots of one sort. A registry lists one static of it from the robot's
+/// crate.
 #[derive(Debug)]
 pub struct RobotKind {
-    /// What the key `robot` of its files says.
+    /// Value of the key `robot` in its files.
     pub name: &'static str,
     /// Shipped configurations: name and TOML. The first has the robot's name.
     pub shipped: &'static [(&'static str, &'static str)],
@@ -83,16 +84,16 @@ pub struct RobotKind {
     pub tasks: &'static [&'static Task],
     /// Reports in a sentence what was given up because a machine cannot carry a configuration.
     pub scaled_text: Option<fn(&Scaled) -> Option<String>>,
-    /// Who answers the questions of its paper from a campaign over `policy` and `noise`.
+    /// Answers to the questions of its paper from a campaign over `policy` and `noise`.
     pub questions: Option<Questions>,
-    /// What it adds to reports and exports of its runs: the tables of its paper.
+    /// Additions to reports and exports of its runs: the tables of its paper.
     pub report: Option<&'static dyn Supplement>,
-    /// What it needs in a virtual machine.
+    /// Requirements in a virtual machine.
     pub guest: GuestNeeds,
     /// Whether it has a page and a terminal screen ([`crate::View`]); the others ignore what is
     /// asked.
     pub has_views: bool,
-    /// Why a run that was killed cannot go on in its own directory; absent where it can.
+    /// Reason why a run that was killed cannot continue in its own directory; absent if it can.
     pub cannot_resume: Option<&'static str>,
     /// Reads a configuration: text, its name in errors, the folder that its paths are relative to.
     pub read: fn(&str, &str, &Path) -> Result<RobotFile, LabError>,
@@ -134,7 +135,7 @@ impl RobotKind {
     }
 }
 
-/// What a robot needs in a virtual machine beside Takt.
+/// Requirements of a robot in a virtual machine besides Takt.
 #[derive(Clone, Copy, Debug)]
 pub struct GuestNeeds {
     /// Kernel modules.
@@ -170,7 +171,7 @@ pub struct Critical {
     pub columns: [&'static str; 4],
 }
 
-/// Why a kernel trace cannot explain a robot's late releases, and what can be traced instead.
+/// Reason why a kernel trace cannot explain a robot's late releases, with an alternative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NoCriticalThread(pub &'static str);
@@ -186,7 +187,7 @@ pub enum Scaling {
     Decided(Scaled),
 }
 
-/// What was given up because the machine cannot carry it.
+/// Reductions because the machine cannot carry the full load.
 #[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct Scaled(Value);
@@ -209,10 +210,10 @@ impl Scaled {
 /// The implementing type is the robot's own table of its file: `#[serde(deny_unknown_fields)]`,
 /// with the [`Envelope`] as a field that [`parse`] fills: `#[serde(flatten, skip_deserializing)]`.
 pub trait Robot: Erased + Debug + Send + Sync {
-    /// What all robots of this sort have in common.
+    /// Common properties of all robots of this sort.
     fn kind(&self) -> &'static RobotKind;
 
-    /// What its file says as any robot's does.
+    /// The common part of its file.
     fn envelope(&self) -> &Envelope;
 
     /// The same, to be changed.
@@ -223,7 +224,7 @@ pub trait Robot: Erased + Debug + Send + Sync {
         &self.envelope().name
     }
 
-    /// What the robot needs: how rarely it may miss, with which confidence.
+    /// Claims about the robot: the permitted miss rate, with its confidence.
     fn verdict(&self) -> &VerdictConfig {
         &self.envelope().verdict
     }
@@ -234,8 +235,8 @@ pub trait Robot: Erased + Debug + Send + Sync {
     /// [`ConfigError`], which names the key, its value and what is accepted.
     fn validate(&self) -> Result<(), ConfigError>;
 
-    /// Opens what its file names, as a start does, without starting it: models, recordings. What
-    /// was found, and what this build cannot do, a sentence each.
+    /// Opens what its file names, as a start does, without starting it: models, recordings. Returns
+    /// the findings, and features that this build lacks, one sentence each.
     ///
     /// # Errors
     /// [`LabError`] for what a start would refuse.
@@ -243,7 +244,7 @@ pub trait Robot: Erased + Debug + Send + Sync {
         Ok(Vec::new())
     }
 
-    /// What a run of it measures, its windows not yet known.
+    /// Measures of a run, without their windows, which are not yet known.
     ///
     /// # Errors
     /// [`ConfigError`] for a configuration of which that cannot be said.
@@ -260,8 +261,7 @@ pub trait Robot: Erased + Debug + Send + Sync {
         format!("{}: {}", self.name(), self.describe())
     }
 
-    /// How long a run takes when nothing says otherwise, seconds; unknown for a robot that runs
-    /// until it is stopped.
+    /// Default length of a run, seconds; unknown for a robot that runs until it is stopped.
     fn expected_seconds(&self) -> Option<f64>;
 
     /// Releases of the critical task a second; unknown for a robot that polls, or follows its
@@ -278,7 +278,7 @@ pub trait Robot: Erased + Debug + Send + Sync {
     /// # Errors
     /// [`ConfigError`], of a robot whose file alone says it.
     fn set_policy(&mut self, _policy: &str) -> Result<(), ConfigError> {
-        let why = "this robot does not take it; set `policy` in its file";
+        let why = "this robot does not support it; set `policy` in its file";
         Err(SettingError::conflict("--policy", why).into())
     }
 
@@ -295,8 +295,7 @@ pub trait Robot: Erased + Debug + Send + Sync {
         None
     }
 
-    /// What a trace of a robot that [polls](Self::polls) says. Called after
-    /// [`explain`](Self::explain).
+    /// Trace report of a robot that [polls](Self::polls). Called after [`explain`](Self::explain).
     ///
     /// # Errors
     /// [`LabError::Files`].
@@ -318,8 +317,8 @@ pub trait Robot: Erased + Debug + Send + Sync {
         Ok(())
     }
 
-    /// What a run alone is made with instead of this, where the machine decides about it, or has
-    /// when the run began.
+    /// Configuration that a single run uses instead of this one, if it depends on the machine or on
+    /// the time at which the run begins.
     ///
     /// # Errors
     /// [`LabError`].
@@ -377,12 +376,12 @@ macro_rules! robot_basics {
     };
 }
 
-/// How a window ended.
+/// End of a window.
 #[derive(Clone, Debug)]
 pub struct End {
     /// Somebody asked for the end before its time.
     pub cut_off: bool,
-    /// What of the interference died and ended the run.
+    /// Part of the interference that died and ended the run.
     pub trouble: Option<String>,
 }
 
@@ -400,7 +399,7 @@ pub trait Running {
         Ok(())
     }
 
-    /// What a user should know of how it runs, a line each.
+    /// Notes for the user on how it runs, one line each.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
@@ -440,7 +439,7 @@ pub trait Running {
         Ok(())
     }
 
-    /// How often it wants to be asked.
+    /// Period at which it is to be polled.
     fn pace(&self) -> Duration {
         Duration::from_millis(100)
     }
@@ -453,7 +452,7 @@ pub trait Running {
         Ok(())
     }
 
-    /// How the robot is doing, in a few words.
+    /// State of the robot, in a few words.
     fn line(&mut self) -> String {
         String::new()
     }
@@ -486,7 +485,7 @@ pub trait Running {
     fn stop(self: Box<Self>, session: &mut Session, end: &End) -> Result<Conclusion, LabError>;
 }
 
-/// What a run's summary is.
+/// Summary of a run.
 pub enum Conclusion {
     /// The common one.
     Common,

@@ -19,10 +19,10 @@ use crate::robot::{Conclusion, End, Event, Observe, Robot, Running};
 use crate::session::Session;
 use crate::summary::{RunSummary, summarise};
 
-/// How often a run shows how it is doing, and looks whether the interference lives.
+/// Period at which a run shows its state and checks the interference.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
 
-/// What a run ends with: where it left its files, and its summary. As JSON it is the summary.
+/// Result of a run: the place of its files, and its summary. As JSON it is the summary.
 #[derive(Clone, Debug)]
 pub struct Ran {
     dir: RunDir,

@@ -46,7 +46,7 @@ pub fn recorded(registry: &Registry, path: &Path) -> Result<RunJobs, LabError> {
         let known = registry.kinds().iter().filter(|kind| !kind.tasks.is_empty());
         let known: Vec<&str> = known.map(|kind| kind.name).collect();
         return Err(LabError::Config(format!(
-            "{}: a run of `{robot}` without job records; robots with them: {}",
+            "{}: runs of `{robot}` have no job records; robots that have them: {}",
             path.display(),
             known.join(", ")
         )));

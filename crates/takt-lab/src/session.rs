@@ -1,11 +1,11 @@
-//! What every run does around its robot: run directory, machine, interference, measured window,
+//! The steps of every run around its robot: run directory, machine, interference, measured window,
 //! seal.
 //!
 //! ```text
 //! create ─► (the robot starts) ─► write ─► start_load ─► begin_window ─► … ─► end_window ─► end_load ─► seal
 //! ```
 //!
-//! Whoever breaks off between two steps leaves a run directory with what was known until then.
+//! An interruption between two steps leaves a run directory with everything known until then.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -39,8 +39,8 @@ pub const SETTLE: Duration = Duration::from_millis(500);
 /// Least time between two looks at where threads run.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How far ahead the ends of the window are reported, so that they lie after whatever was judged
-/// before the telling.
+/// Lead with which the ends of the window are reported, so that they lie after everything judged
+/// before the report.
 const AHEAD_NS: u64 = 5_000_000;
 
 /// Folder in the run directory for what disk stress writes; empty and gone afterwards.
@@ -58,11 +58,11 @@ struct Placement {
 #[derive(Debug)]
 pub struct Session {
     dir: RunDir,
-    /// What the run says about itself; the robot's part adds to it.
+    /// The run's header; the robot adds its own part.
     pub header: RunHeader,
     extra: Map<String, Value>,
     cpu_before: CpuTime,
-    /// How often the process had been instructed to go on when the window began.
+    /// Number of SIGCONT signals at the beginning of the window.
     went_on: Option<u64>,
     threads: ran_on::Watch,
     looked: Option<Instant>,
@@ -89,7 +89,7 @@ pub(crate) struct Punctual;
 
 impl Punctual {
     pub(crate) fn become_one() -> Self {
-        // Where that is not permitted, the window is longer than asked, and its true length is
+        // If that is not permitted, the window is longer than requested, and its true length is
         // recorded.
         let _ = Policy::RoundRobin { priority: 1 }.apply(0);
         Self
@@ -191,17 +191,17 @@ impl Session {
         &self.dir
     }
 
-    /// How often the run was taken up again.
+    /// Number of times that the run was resumed.
     pub fn resumed(&self) -> u32 {
         self.resumed.as_ref().map_or(0, |resumed| resumed.checkpoint.resumed)
     }
 
-    /// What was measured before this part of the run.
+    /// Time measured before this part of the run.
     pub fn before(&self) -> Duration {
         Duration::from_nanos(self.resumed.as_ref().map_or(0, |resumed| resumed.checkpoint.elapsed_ns))
     }
 
-    /// What the accumulating file `name` held at the checkpoint that the run goes on from; `None`
+    /// Content of the accumulating file `name` at the checkpoint from which the run resumes; `None`
     /// in a run from its start.
     ///
     /// # Errors
@@ -220,8 +220,8 @@ impl Session {
         }
     }
 
-    /// Where a robot without a [`Keeper`](crate::keeper::Keeper) for it shows how `measure` stands;
-    /// `None` where nobody asks.
+    /// Slot in which a robot without a [`Keeper`](crate::keeper::Keeper) for it shows the state of
+    /// `measure`; `None` if telemetry is off.
     pub fn live_series(&self, measure: &Measure) -> Option<LiveSeries> {
         self.live.as_ref().map(|live| live.open(measure))
     }
@@ -238,16 +238,16 @@ impl Session {
         Ok(())
     }
 
-    /// Who reports the robot's jobs to the manager that started this run; without one it says
-    /// nothing. A manager that cannot be reported is a problem of the run, and none of the robot.
+    /// Reporter of the robot's jobs to the manager that started this run; without a manager it
+    /// reports nothing. A manager that cannot be reached is a problem of the run, not of the robot.
     pub fn reporter(&mut self) -> crate::jobs::JobReporter {
         crate::jobs::JobReporter::from_environment().unwrap_or_else(|error| {
-            self.header.problems.push(format!("the manager cannot be informed of jobs: {error}"));
+            self.header.problems.push(format!("jobs cannot be reported to the manager: {error}"));
             crate::jobs::JobReporter::default()
         })
     }
 
-    /// What the kernel granted the threads of the robot, and what it did not.
+    /// Records the settings that the kernel granted the robot's threads, and those that it refused.
     ///
     /// # Errors
     /// [`LabError::Files`].
@@ -311,7 +311,7 @@ impl Session {
         }
     }
 
-    /// What of the interference has died, in a sentence.
+    /// Dead part of the interference, in a sentence.
     pub(crate) fn load_trouble(&mut self) -> Option<String> {
         self.look_at_threads();
         self.load.as_mut().and_then(|load| load.check().err()).map(|error| error.to_string())
@@ -353,7 +353,7 @@ impl Session {
         self.header.cpu = CpuTime::read().since(&self.cpu_before);
         self.header.problems.extend(stopped::words(self.went_on, stopped::times()));
         if self.scheduler.as_ref().is_some_and(|scheduler| !scheduler.holds()) {
-            self.header.problems.push("the kernel has thrown the sched_ext scheduler out".to_owned());
+            self.header.problems.push("the kernel has removed the sched_ext scheduler".to_owned());
         }
         let from_ns = self.header.measures.first().and_then(|m| m.window_ns).map_or(0, |w| w[0]);
         self.window([from_ns, now_ns]);
@@ -380,8 +380,8 @@ impl Session {
         }
     }
 
-    /// Ends the interference and keeps the proof that it was there. What died on the way is a
-    /// problem of the run.
+    /// Ends the interference and keeps the proof that it was there. Parts that died are problems of
+    /// the run.
     ///
     /// # Errors
     /// [`LabError::Files`].
@@ -432,7 +432,7 @@ impl Session {
         self.header.problems.extend(strayed);
         self.note("placement", &placement)?;
         self.header.failures.extend(never_ran(&self.header));
-        // What cannot be read, the summary reports.
+        // The summary reports figures that cannot be read.
         let figures = |measure: &Measure| Figures::read(&self.dir, measure).ok();
         for (measure, sentence) in missed_besides(&self.header, figures) {
             match self.header.verdict.claim(&measure).limit {
@@ -456,8 +456,8 @@ impl Session {
         Ok((self.dir, summary))
     }
 
-    /// What a robot's own part of the end came to: where it fails over a file that cannot be
-    /// written, what was measured until then is judged.
+    /// Result of a robot's own part of the end; if a file cannot be written, the data measured
+    /// until then is judged.
     pub(crate) fn despite_the_disk<T>(
         &mut self,
         outcome: Result<T, LabError>,
@@ -472,7 +472,7 @@ impl Session {
     }
 
     /// Takes away the directory of a run that measured nothing, because the robot could not start.
-    /// What was measured stays.
+    /// The measured data stays.
     pub fn discard(self) {
         if !self.begun {
             self.dir.discard();
@@ -506,8 +506,8 @@ fn never_ran(header: &RunHeader) -> Vec<String> {
 }
 
 /// Deadlines missed that the verdict is not about, as those of finishing where it is about waking
-/// up: the measure's name and a sentence. Where nothing is claimed, any is one too many. Not
-/// reported again: a task that the verdict finds to have missed at least as often.
+/// up: the measure's name and a sentence. Without a claim, any miss is one too many. Not reported
+/// again: a task that the verdict finds to have missed at least as often.
 fn missed_besides(
     header: &RunHeader,
     figures: impl Fn(&Measure) -> Option<Figures>,

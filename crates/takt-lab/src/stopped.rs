@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 static WENT_ON: AtomicU64 = AtomicU64::new(0);
 
-/// How often SIGCONT came since the first call, whose own answer is 0; `None` where no handler can
-/// be had.
+/// Number of SIGCONT signals since the first call, which returns 0; `None` if no handler can be
+/// installed.
 pub(crate) fn times() -> Option<u64> {
     static HANDLED: OnceLock<bool> = OnceLock::new();
     let handled = HANDLED.get_or_init(|| {
@@ -25,13 +25,13 @@ pub(crate) fn times() -> Option<u64> {
     handled.then(|| WENT_ON.load(Ordering::Relaxed))
 }
 
-/// What is known of stops between two counts, as a sentence.
+/// A sentence about stops between two counts.
 pub(crate) fn words(before: Option<u64>, after: Option<u64>) -> Option<String> {
     let times = after?.checked_sub(before?).filter(|&times| times > 0)?;
     let plural = if times == 1 { "" } else { "s" };
     Some(format!(
-        "the process was instructed to go on {times} time{plural} (SIGCONT), as one is that a signal had stopped: releases that did not run \
-         meanwhile are misses"
+        "the process received SIGCONT {times} time{plural}, so a signal had probably stopped it; releases that did not run in the meantime \
+         are misses"
     ))
 }
 
@@ -45,7 +45,7 @@ mod tests {
             unsafe { libc::raise(libc::SIGCONT) };
         }
         let reported = super::words(before, super::times()).expect("a handler");
-        assert!(reported.contains("3 times (SIGCONT)"), "{reported}");
+        assert!(reported.contains("received SIGCONT 3 times"), "{reported}");
         assert_eq!(super::words(super::times(), super::times()), None);
         assert_eq!(super::words(None, Some(7)), None, "nobody counted before");
     }

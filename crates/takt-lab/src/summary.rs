@@ -34,23 +34,23 @@ pub struct RunSummary {
     pub robot: String,
     /// The run in a few words.
     pub label: String,
-    /// Where it stands in an experiment.
+    /// Its position in an experiment.
     pub experiment: Experiment,
     /// Did everything meet its deadline.
     pub verdict: Verdict,
-    /// Why.
+    /// The reasons.
     pub reasons: Vec<String>,
     /// Both in one sentence: the same in reports, benches, campaigns and comparisons.
     pub sentence: String,
     /// The miss probability per job lies below this at the claim's confidence; null where the
     /// verdict is about several measures.
     pub misses_per_job_below: Option<f64>,
-    /// How much longer to measure for a verdict, seconds; null where more would not help, or it has
-    /// one.
+    /// Additional time to measure for a verdict, seconds; null if more would not help, or if there
+    /// is a verdict.
     pub measure_more_s: Option<f64>,
     /// Length of the measured window, seconds.
     pub seconds: f64,
-    /// What was measured, the main measure first.
+    /// The measures, the main one first.
     pub measures: Vec<SeriesSummary>,
     /// Single figures, units in the names.
     pub figures: BTreeMap<String, f64>,
@@ -60,11 +60,11 @@ pub struct RunSummary {
     pub load: serde_json::Value,
     /// Settings asked for and not granted.
     pub not_granted: Vec<String>,
-    /// What went wrong without ending the run.
+    /// Problems that did not end the run.
     pub problems: Vec<String>,
     /// Records lost on their way to the samples.
     pub records_lost: u64,
-    /// What was lost on the robot's wires, and what of it is allowed.
+    /// Losses on the robot's wires, with the limits.
     #[serde(default)]
     pub losses: Vec<Loss>,
     /// The run directory.

@@ -21,7 +21,7 @@ pub struct Times {
     pub planned_ns: u64,
     /// Wake-up.
     pub wake_ns: u64,
-    /// Where its execution time begins for a manager.
+    /// Beginning of its execution time for a manager.
     pub start_ns: u64,
     pub end_ns: u64,
     /// Releases passed over since the job before.

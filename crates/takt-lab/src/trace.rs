@@ -28,11 +28,11 @@ pub const TRACE_FILE: &str = "trace.json";
 /// File of a flight recorder's worst windows in the run directory, which ui.perfetto.dev opens.
 pub const LATE_FILE: &str = "late.perfetto-trace";
 
-/// What is wanted of a trace.
+/// Request for a trace.
 #[derive(Clone, Debug, Default)]
 pub struct TraceRequest {
     pub options: TraceOptions,
-    /// What counts as late.
+    /// Thresholds of lateness.
     pub thresholds: Thresholds,
     /// Perfetto file to write.
     pub perfetto: Option<PathBuf>,
@@ -53,7 +53,7 @@ impl TraceRequest {
     }
 }
 
-/// What `trace.json` holds of a run that could not be traced.
+/// Content of `trace.json` for a run that could not be traced.
 #[derive(Debug, Serialize)]
 struct UntracedFile<'a> {
     untraced: &'a str,
@@ -62,10 +62,10 @@ struct UntracedFile<'a> {
 /// `trace.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceFile {
-    /// What the trace says.
+    /// The trace's report.
     #[serde(flatten)]
     pub report: TraceReport,
-    /// What tracing costs on this machine, where it was measured.
+    /// Cost of tracing on this machine, if it was measured.
     #[serde(default)]
     pub overhead: Option<Overhead>,
 }
@@ -73,10 +73,10 @@ pub struct TraceFile {
 /// A traced run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Traced<R = Ran> {
-    /// What the trace says; null when the run went on untraced.
+    /// The trace's report; null when the run continued without a trace.
     #[serde(flatten)]
     pub trace: Option<TraceFile>,
-    /// Why there is no trace, with the way out; null when there is one.
+    /// Reason why there is no trace, with the way out; null when there is one.
     pub untraced: Option<String>,
     pub run: R,
 }
@@ -91,7 +91,8 @@ impl Traced {
     }
 }
 
-/// Runs `robot` with the kernel traced. Where it cannot be traced, the run goes on and says why.
+/// Runs `robot` with the kernel traced. If it cannot be traced, the run continues and gives the
+/// reason.
 ///
 /// # Errors
 /// [`LabError`] of the run, and for a Perfetto file that cannot be written.
@@ -138,7 +139,10 @@ pub fn trace(
     let dir = run.dir().clone();
     // By id: other programs may have threads of the same name.
     let Some(tid) = granted_tid(&dir, thread)?.or_else(|| thread_of(&trace, thread)) else {
-        return untraced(format!("the trace names no thread \"{thread}\": nothing of it was recorded"), run);
+        return untraced(
+            format!("no thread named \"{thread}\" is in the trace: nothing of it was recorded"),
+            run,
+        );
     };
     let own = |deadline_ns| Task { name: thread.to_owned(), tid: Some(tid), deadline_ns, ..Task::default() };
     let (picture, report) = match &critical {

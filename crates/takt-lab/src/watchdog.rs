@@ -1,4 +1,5 @@
-//! Who undoes a run's changes of the machine when the run is killed: this very program.
+//! Undoes a run's changes of the machine when the run is killed: this program itself, started a
+//! second time.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What the configurations of cameras may say, whatever the backend.
+//! Bounds of the configurations of cameras, whatever the backend.
 
 use takt_rt::config::{SettingError, all_within, within};
 

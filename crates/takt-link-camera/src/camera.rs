@@ -7,9 +7,8 @@ use nalgebra::Isometry3;
 use crate::error::CameraError;
 use crate::{Frame, Intrinsics, Unpaired};
 
-/// Where the camera is: the pose of its optical frame in the robot base frame at a CLOCK_MONOTONIC
-/// time in nanoseconds. For cameras on the robot, the robot's pose history composed with the
-/// mounting.
+/// Pose of the camera's optical frame in the robot base frame at a CLOCK_MONOTONIC time in
+/// nanoseconds. For cameras on the robot, the robot's pose history composed with the mounting.
 pub type PoseSource = Arc<dyn Fn(u64) -> Isometry3<f64> + Send + Sync>;
 
 /// A source of frames.

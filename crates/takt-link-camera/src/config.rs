@@ -1,5 +1,5 @@
-//! What a configuration file says about one camera, and the list of backends. Unknown keys are
-//! errors; every key has its unit.
+//! Configuration of one camera in a file, and the list of backends. Unknown keys are errors; every
+//! key has its unit.
 
 use std::ops::{Deref, DerefMut};
 

@@ -1,21 +1,21 @@
-//! What can go wrong with a camera, with what was expected, what was found, and the way out.
+//! Errors of a camera, with the expected and the found value, and the way out.
 
 use std::path::PathBuf;
 
 use crate::unpaired::{Milliseconds, Unpaired};
 
-/// Why a camera cannot be opened or does not deliver.
+/// Reason why a camera cannot be opened or does not deliver.
 #[derive(Debug, thiserror::Error)]
 pub enum CameraError {
     /// The recording is over and the configuration does not loop it.
-    #[error("the recording is over (set loop = true to start again)")]
+    #[error("the recording has ended (set loop = true to start again)")]
     Ended,
     /// A file could not be opened, read or written.
     #[error("{path}: {source}")]
     File {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// The file does not start like an MCAP file.
@@ -35,15 +35,15 @@ pub enum CameraError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What it is or lacks.
+        /// Its kind, or its missing part.
         found: String,
-        /// What to do.
+        /// The remedy.
         advice: &'static str,
     },
     /// The file has no MCAP end: recording was interrupted, or the copy is incomplete.
     #[error(
-        "{path}: truncated MCAP file ({bytes} bytes, end magic missing): copy it again, or replay what there \
-         is with allow_truncated = true"
+        "{path}: truncated MCAP file ({bytes} bytes, end magic missing): copy it again, or replay the existing part with allow_truncated = \
+         true"
     )]
     Truncated {
         /// The file.
@@ -56,21 +56,21 @@ pub enum CameraError {
     DamagedMcap {
         /// The file.
         path: PathBuf,
-        /// What is wrong, as the MCAP library says it.
+        /// The fault, in the words of the MCAP library.
         reason: String,
     },
-    /// The file demands more than is granted to a recording. That is no damage.
+    /// The file demands more than is granted to a recording. This is not damage.
     #[error("{path}: {what}: {found}, more than the limit of {limit}; {advice}")]
     Limit {
         /// The file.
         path: PathBuf,
-        /// What is limited.
+        /// The limited thing.
         what: String,
-        /// What was found.
+        /// The value found.
         found: String,
-        /// What is granted.
+        /// The limit.
         limit: String,
-        /// What to do.
+        /// The remedy.
         advice: &'static str,
     },
     /// The chunks of the file are compressed by something else.
@@ -86,8 +86,8 @@ pub enum CameraError {
     },
     /// No colour and depth image lie near enough in time.
     #[error(
-        "{path}: none of the {} colour images (`{colour}`) and {} depth images (`{depth}`) lie within pairing_ms = {} \
-         of each other: the nearest lie {} ms apart; {}",
+        "{path}: none of the {} colour images (`{colour}`) and {} depth images (`{depth}`) are within pairing_ms = {} of each other: the \
+         nearest are {} ms apart; {}",
         .unpaired.colour,
         .unpaired.depth,
         Milliseconds(.unpaired.pairing_ns),
@@ -101,7 +101,7 @@ pub enum CameraError {
         colour: String,
         /// Topic of depth.
         depth: String,
-        /// What was looked at.
+        /// The examined images.
         unpaired: Unpaired,
     },
     /// Depth is not aligned to colour.
@@ -114,7 +114,7 @@ pub enum CameraError {
         path: PathBuf,
         /// Topic of depth.
         topic: String,
-        /// How that is seen.
+        /// The evidence.
         reason: String,
     },
     /// A topic is announced, but no message of it is there.
@@ -134,7 +134,7 @@ pub enum CameraError {
         topic: String,
         /// The topics found, with their types.
         found: String,
-        /// What to do.
+        /// The remedy.
         advice: &'static str,
     },
     /// A topic has messages of a type or encoding that cannot be replayed.
@@ -158,13 +158,13 @@ pub enum CameraError {
         topic: String,
         /// Its time in the recording, nanoseconds.
         log_time_ns: u64,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// An image has another size than the camera's calibration or configuration says.
     #[error("{what}: image is {found_width}x{found_height}, expected {width}x{height}")]
     SizeMismatch {
-        /// Which image.
+        /// The image.
         what: String,
         /// Expected width.
         width: u32,
@@ -196,9 +196,9 @@ pub enum CameraError {
     Unsupported {
         /// The device.
         device: String,
-        /// What it lacks.
+        /// The missing part.
         reason: String,
-        /// What to do.
+        /// The remedy.
         advice: &'static str,
     },
     /// The device delivered nothing for the given time.
@@ -206,7 +206,7 @@ pub enum CameraError {
     Timeout {
         /// The device.
         device: String,
-        /// How long was waited.
+        /// Time waited.
         timeout_ms: u64,
     },
     /// A vendor library is missing or too old.
@@ -214,9 +214,9 @@ pub enum CameraError {
     Library {
         /// The library.
         library: &'static str,
-        /// What the loader said.
+        /// The loader's message.
         reason: String,
-        /// How to install it.
+        /// Way to install it.
         advice: &'static str,
     },
     /// This build lacks the backend.
@@ -228,7 +228,7 @@ pub enum CameraError {
         feature: &'static str,
     },
     /// A reopened camera delivers another image than before.
-    #[error("the camera came back as {found:?}, was {before:?}: restart with the new calibration")]
+    #[error("the camera came back as {found:?}, but was {before:?}: restart with the new calibration")]
     Changed {
         /// Intrinsics when first opened.
         before: crate::Intrinsics,
@@ -243,7 +243,7 @@ pub enum CameraError {
     Thread(std::io::Error),
 }
 
-/// How to make an MCAP file of another kind of recording, by the first bytes of that.
+/// Way to convert another kind of recording to MCAP, by its first bytes.
 fn conversion(found: &[u8]) -> &'static str {
     match found {
         b"SQLite f" => {

@@ -19,7 +19,7 @@ use crate::handover::Handover;
 use crate::open::open;
 use crate::{Frame, Intrinsics, Streams, Unpaired};
 
-/// How a feed starts and what it does when its camera vanishes.
+/// Options of a feed's start, and of its reaction when its camera vanishes.
 #[derive(Clone, Debug)]
 pub struct FeedOptions {
     /// Offset of the frames of paced cameras from the common origin: five cameras at 30 FPS that do
@@ -44,7 +44,7 @@ impl Default for FeedOptions {
     }
 }
 
-/// What a feed is doing, without details: one atomic load.
+/// State of a feed without details: one atomic load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedState {
     /// Open, waiting for the gate or the first frame.
@@ -70,7 +70,7 @@ const STATES: [FeedState; 6] = [
     FeedState::Stopped,
 ];
 
-/// What a feed is doing, and why.
+/// State of a feed, and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FeedStatus {
     /// Open, waiting for the gate or the first frame.
@@ -81,7 +81,7 @@ pub enum FeedStatus {
     Ended,
     /// No frames arrive.
     Failed {
-        /// What the camera said.
+        /// The camera's message.
         message: Arc<str>,
         /// Whether it is being opened again.
         retrying: bool,
@@ -249,7 +249,7 @@ impl CameraFeed {
     /// Like [`in_task`](Self::in_task) with a camera of the caller's own.
     ///
     /// # Errors
-    /// What `open` says.
+    /// The error of `open`.
     pub fn in_task_with(
         index: u32,
         open: impl FnMut() -> Result<Box<dyn Camera>, CameraError> + Send + 'static,
@@ -310,12 +310,12 @@ impl CameraFeed {
         self.signal.clone()
     }
 
-    /// What the feed is doing: one atomic load, fit for real-time threads.
+    /// State of the feed: one atomic load, fit for real-time threads.
     pub fn state(&self) -> FeedState {
         self.shared.state()
     }
 
-    /// What the feed is doing, and why it failed. Takes a lock that is held for the copy of a
+    /// State of the feed, and the reason of a failure. Takes a lock that is held for the copy of a
     /// pointer; real-time threads use [`state`](Self::state).
     pub fn status(&self) -> FeedStatus {
         let state = self.state();
@@ -339,8 +339,8 @@ impl CameraFeed {
         self.shared.delivered.load(Ordering::Acquire)
     }
 
-    /// How often the camera failed after it had been opened, whether it came back or not. The
-    /// recording's end is none.
+    /// Number of failures of the camera after it had been opened, whether it came back or not. The
+    /// end of a recording does not count.
     pub fn interruptions(&self) -> u64 {
         self.shared.interruptions.load(Ordering::Acquire)
     }
@@ -351,7 +351,7 @@ impl CameraFeed {
         self.shared.unpaired.get()
     }
 
-    /// What the camera said when it failed last, even where it has come back since.
+    /// The camera's message at its last failure, even if it has come back since.
     pub fn last_failure(&self) -> Option<Arc<str>> {
         self.shared.message.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -395,7 +395,7 @@ impl std::fmt::Debug for Acquisition {
 
 type Open = Box<dyn FnMut() -> Result<Box<dyn Camera>, CameraError> + Send>;
 
-/// What the thread that acquires owns.
+/// State of the acquiring thread.
 struct Driver {
     intrinsics: Intrinsics,
     /// `None` once no frame will come any more.

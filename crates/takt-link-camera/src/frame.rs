@@ -1,5 +1,4 @@
-//! What every camera delivers: colour and aligned depth with the times that reaction is measured
-//! from.
+//! Output of every camera: colour and aligned depth with the times from which reaction is measured.
 
 use nalgebra::Isometry3;
 use serde::{Deserialize, Serialize};
@@ -47,7 +46,7 @@ pub struct StreamStamp {
     pub number: u64,
     /// When it was exposed, CLOCK_MONOTONIC nanoseconds.
     pub capture_ns: u64,
-    /// How far `capture_ns` may be off because it was carried over from another clock, nanoseconds.
+    /// Largest error of `capture_ns` because it was converted from another clock, nanoseconds.
     pub error_ns: u64,
 }
 

@@ -1,6 +1,5 @@
-//! What a vendor's library does for a thread that waits for frames: a thread of its own receives
-//! them and keeps the newest, and whoever waits copies it out. For backends that have no such
-//! library.
+//! A vendor's service for a thread that waits for frames: a separate thread receives them and keeps
+//! the newest, and the waiting thread copies it. For backends that have no such library.
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use crate::error::CameraError;
 use crate::feed::{CameraFeed, FeedOptions, FeedState, FeedStatus};
 use crate::{Frame, Intrinsics, Unpaired};
 
-/// How often a thread that waits in vain looks whether it shall end.
+/// Period at which a thread that waits in vain checks whether it must end.
 const WAIT: Duration = Duration::from_millis(50);
 
 /// A camera behind a frame queue of one place, as librealsense's pipeline has: the newest frame

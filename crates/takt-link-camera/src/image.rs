@@ -5,7 +5,7 @@ use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
-/// Why an image cannot be converted.
+/// Reason why an image cannot be converted.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
     /// The JPEG decoder's complaint.

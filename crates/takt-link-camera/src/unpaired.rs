@@ -17,7 +17,7 @@ pub struct Unpaired {
     pub nearest_ns: u64,
     /// Greatest such time, nanoseconds.
     pub farthest_ns: u64,
-    /// What would have been near enough (`pairing_ms`), nanoseconds.
+    /// The sufficient distance (`pairing_ms`), nanoseconds.
     pub pairing_ns: u64,
 }
 
@@ -31,19 +31,19 @@ impl Unpaired {
         self.colour.saturating_add(self.depth)
     }
 
-    /// What to do about it.
+    /// Advice about it.
     pub(crate) fn advice(&self) -> String {
         let nearest_ms = self.nearest_ns as f64 / 1e6;
         if nearest_ms > *PAIRING_MS.end() {
             return format!(
-                "that is more than pairing_ms may be ({} ms): the images are of different times, or their \
-                 cameras of different clocks",
+                "that is more than the greatest pairing_ms ({} ms): the images were taken at different times, or their cameras use \
+                 different clocks",
                 PAIRING_MS.end()
             );
         }
         // Images that follow each other at this distance vary by some milliseconds.
         let enough_ms = (nearest_ms * 1.25).ceil().max(1.0).min(*PAIRING_MS.end());
-        format!("if they belong together, set a greater pairing_ms, for example pairing_ms = {enough_ms}")
+        format!("if they belong together, set a larger pairing_ms, for example pairing_ms = {enough_ms}")
     }
 }
 
@@ -52,8 +52,8 @@ impl fmt::Display for Unpaired {
         let Self { colour, depth, .. } = self;
         write!(
             f,
-            "{colour} colour and {depth} depth images of the recording have no partner within pairing_ms = {} and \
-             count as dropped: the nearest image of the other kind lies {} ms away",
+            "{colour} colour and {depth} depth images of the recording have no partner within pairing_ms = {} and count as dropped: the \
+             nearest image of the other kind is {} ms away",
             Milliseconds(self.pairing_ns),
             Milliseconds(self.nearest_ns)
         )?;

@@ -1,4 +1,4 @@
-//! What a configuration says about a link. Unknown keys are errors.
+//! Configuration of a link. Unknown keys are errors.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl LinkConfig {
         }
     }
 
-    /// How the near end waits; boards and the simulated converter are always polled.
+    /// Waiting method of the near end; boards and the simulated converter are always polled.
     pub fn waiting(&self) -> Waiting {
         match self {
             Self::Udp(UdpConfig { waiting, .. })
@@ -93,7 +93,7 @@ impl LinkConfig {
     }
 }
 
-/// How the near end waits for its input.
+/// Waiting method of the near end for its input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Waiting {
@@ -143,7 +143,7 @@ impl EchoConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UdpConfig {
-    /// How the near end waits.
+    /// Waiting method of the near end.
     pub waiting: Waiting,
     /// The far end.
     pub echo: EchoConfig,
@@ -176,14 +176,14 @@ impl UdpConfig {
             return Err(LinkError::config(
                 "drop_every",
                 1,
-                "accepted are 0 (none) and 2 and more: 1 drops all",
+                "accepted are 0 (none) and numbers from 2 (1 would drop all)",
             ));
         }
         Ok(())
     }
 }
 
-/// Who sends the bytes back.
+/// Sender of the returned bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PtyEcho {
@@ -196,15 +196,14 @@ pub enum PtyEcho {
     Line,
 }
 
-/// A pseudo-terminal in raw mode. What is written to it is handed on by a kernel worker
-/// (SCHED_OTHER, wherever the kernel likes), not by the writer: the tty layer's latency includes
-/// that worker's.
+/// A pseudo-terminal in raw mode. A kernel worker (SCHED_OTHER, on any CPU) passes the written
+/// bytes on, not the writer: the tty layer's latency includes that worker's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PtyConfig {
-    /// How the near end waits.
+    /// Waiting method of the near end.
     pub waiting: Waiting,
-    /// Who sends the bytes back.
+    /// Sender of the returned bytes.
     pub echo_by: PtyEcho,
     /// The far end, where it is a thread.
     pub echo: EchoConfig,
@@ -214,7 +213,7 @@ pub struct PtyConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EventfdConfig {
-    /// How the near end waits.
+    /// Waiting method of the near end.
     pub waiting: Waiting,
     /// The far end.
     pub echo: EchoConfig,
@@ -236,7 +235,7 @@ pub enum Bus {
 }
 
 impl Bus {
-    /// How long one access to a register takes.
+    /// Time of one access to a register.
     pub fn register(self) -> Duration {
         match self {
             Self::Pci => Duration::from_micros(1),
@@ -324,7 +323,7 @@ impl Default for SimulatedConfig {
 }
 
 impl SimulatedConfig {
-    /// How long one access to a register takes.
+    /// Time of one access to a register.
     pub fn register(&self) -> Duration {
         self.register.unwrap_or_else(|| self.bus.register())
     }
@@ -357,7 +356,7 @@ impl SimulatedConfig {
     }
 }
 
-/// What a board's input is measured against (comedi's `AREF_*`).
+/// Reference of a board's input (comedi's `AREF_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Aref {

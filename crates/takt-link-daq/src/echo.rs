@@ -1,4 +1,4 @@
-//! What answers at the far end of a loopback: an echo thread, or a plant's process.
+//! Far end of a loopback: an echo thread, or a plant's process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use crate::config::EchoConfig;
 use crate::error::LinkError;
 use crate::far_end::{FarEndSetup, FarProcess, Wire};
 
-/// What answers. A thread must be stopped before what it reads is closed.
+/// The far end. A thread must be stopped before its descriptors are closed.
 pub struct Echo {
     stop: Arc<AtomicBool>,
     handle: Option<Handle<std::io::Result<()>>>,
@@ -66,7 +66,7 @@ impl Echo {
         self.process.take()?.finish()
     }
 
-    /// Why the thread or process has ended although nobody asked it to; None while it runs.
+    /// Reason of the unrequested end of the thread or process; None while it runs.
     pub fn ended(&mut self) -> Option<String> {
         if let Some(process) = &mut self.process {
             return process.ended();
@@ -98,7 +98,7 @@ impl Echo {
         self.stop.store(true, Ordering::Release);
         wake();
         if let Some(handle) = self.handle.take() {
-            // What it had to say no longer matters.
+            // Its result no longer matters.
             let _ = handle.join();
         }
     }

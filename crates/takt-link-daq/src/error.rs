@@ -1,4 +1,4 @@
-//! What can go wrong on a link, and the way out.
+//! Errors of a link, and the way out.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub enum LinkError {
         key: String,
         /// Its value.
         given: String,
-        /// What is accepted, and why.
+        /// The accepted values, and the reason.
         accepted: String,
     },
     /// The system refused a call.
@@ -22,7 +22,7 @@ pub enum LinkError {
     System {
         /// The kind of link.
         link: &'static str,
-        /// What was tried.
+        /// The attempt.
         doing: &'static str,
         /// The system's answer.
         source: io::Error,
@@ -33,17 +33,17 @@ pub enum LinkError {
     #[error("echo thread: {0}")]
     Echo(#[from] takt_rt::Error),
     /// The echo thread has ended.
-    #[error("{link} link: the far end is gone: {reason}")]
+    #[error("{link} link: the far end has ended: {reason}")]
     FarEnd {
         /// The kind of link.
         link: &'static str,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The plant's process could not be had.
     #[error("the plant at the far end of the link: {reason}")]
     Plant {
-        /// What was tried and the answer.
+        /// The attempts and the answers.
         reason: String,
     },
     /// The link has nothing at its far end that a controller could steer.
@@ -51,14 +51,13 @@ pub enum LinkError {
     NoPlant {
         /// The kind of link.
         link: &'static str,
-        /// Why, with the way out.
+        /// The reason, with the way out.
         reason: &'static str,
     },
     /// The comedi library could not be loaded.
     #[error(
-        "comedi link: cannot load {library}: {reason}. Fix: install it (`sudo apt install libcomedi0t64` or \
-         `libcomedi0`), or name the file by link.library; without a board, use kind = \"simulated\", \"udp\", \"pty\" \
-         or \"eventfd\""
+        "comedi link: cannot load {library}: {reason}. Fix: install it (`sudo apt install libcomedi0t64` or `libcomedi0`), or name the \
+         file with link.library; without a board, use kind = \"simulated\", \"udp\", \"pty\" or \"eventfd\""
     )]
     Library {
         /// The library as asked.
@@ -85,22 +84,22 @@ pub enum LinkError {
         key: String,
         /// Its value.
         given: u32,
-        /// What it must be.
+        /// The required value.
         expected: String,
-        /// What the board has, with what to choose instead.
+        /// The board's value, with the alternatives.
         found: String,
     },
     /// No such converter in the Industrial I/O subsystem.
     #[error("iio link: {reason}. Fix: {fix}")]
     Iio {
-        /// What was looked for and what there is.
+        /// The missing thing, and the existing ones.
         reason: String,
         /// The way out.
         fix: &'static str,
     },
     /// A conversion of an Industrial I/O converter failed.
     #[error(
-        "iio link: {path}: {source}. Fix: see the kernel's log (`dmesg | tail`) and the converter's range"
+        "iio link: {path}: {source}. Fix: check the kernel's log (`dmesg | tail`) and the converter's range"
     )]
     IioConversion {
         /// The attribute.
@@ -110,12 +109,12 @@ pub enum LinkError {
     },
     /// A conversion failed.
     #[error(
-        "comedi link: {device}: {doing}: {reason}. Fix: see the kernel's log (`dmesg | tail`) and the board's cable"
+        "comedi link: {device}: {doing}: {reason}. Fix: check the kernel's log (`dmesg | tail`) and the board's cable"
     )]
     Conversion {
         /// The device file.
         device: PathBuf,
-        /// Which one.
+        /// The step.
         doing: &'static str,
         /// The library's words.
         reason: String,

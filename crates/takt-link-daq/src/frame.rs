@@ -84,11 +84,11 @@ impl Wide {
     }
 }
 
-/// What a [`Parser`] finds.
+/// Result of a [`Parser`].
 pub trait Found: Sized {
     /// Its first byte.
     const FIRST: u8;
-    /// How many it has: at most those of a wide one.
+    /// Number of its bytes: at most those of a wide one.
     const BYTES: usize;
     /// None where the bytes are none.
     fn find(bytes: &[u8]) -> Option<Self>;

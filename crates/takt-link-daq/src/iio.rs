@@ -38,8 +38,7 @@ pub struct Iio {
 }
 
 fn none(reason: String) -> LinkError {
-    let fix =
-        "load the converter's driver and see `iio_info`; link.input and link.output name device and channel";
+    let fix = "load the converter's driver and check `iio_info`; link.input and link.output name device and channel";
     LinkError::Iio { reason, fix }
 }
 
@@ -88,7 +87,7 @@ impl Converter {
                 context.devices().flat_map(|device| channels(&device, direction)).collect();
             let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
             let of = if asked.device.is_empty() { String::new() } else { format!(" of {}", asked.device) };
-            return Err(none(format!("no {word} \"{}\"{of}; there are {word}s: {there}", asked.channel)));
+            return Err(none(format!("no {word} \"{}\"{of}; available {word}s: {there}", asked.channel)));
         };
         let number =
             |name: &str| channel.has_attr(name).then(|| channel.attr_read_float(name).ok()).flatten();
@@ -192,10 +191,10 @@ mod tests {
     use proptest::prelude::*;
     use std::process::Command;
 
-    /// What the kernel shows of a converter of three channels each way, with inputs that are the
+    /// The kernel's files for a converter of three channels each way, with inputs that are the
     /// outputs' own files: no kernel of Debian has the dummy driver (CONFIG_IIO_SIMPLE_DUMMY needs
     /// CONFIG_IIO_SW_DEVICE, which is not set), so libiio is given a folder that looks like one, in
-    /// a mount namespace of its own.
+    /// a separate mount namespace.
     const TREE: &str = "mount -t tmpfs none /sys/bus && d=/sys/bus/iio/devices/iio:device0 && mkdir -p $d && cd $d && \
         echo loop16 > name && for n in 0 1 2; do echo 0 > out_voltage${n}_raw; ln out_voltage${n}_raw in_voltage${n}_raw; done && \
         echo 0.305 > out_voltage_scale && echo 0.305 > in_voltage_scale && echo -100 > in_voltage_offset && \

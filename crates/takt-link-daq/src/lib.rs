@@ -69,9 +69,9 @@ pub trait Link: Send {
         self.write_v(level_v)
     }
 
-    /// What the input shows now, in volts. Does not wait for an edge: to see one, read until it is
-    /// there. (With [`Waiting::Block`] a loopback waits in the kernel for something to arrive, at
-    /// most a millisecond.)
+    /// Present input, in volts. Does not wait for an edge: to see one, read until it is there.
+    /// (With [`Waiting::Block`] a loopback waits in the kernel for something to arrive, at most a
+    /// millisecond.)
     ///
     /// # Errors
     /// [`LinkError`] when the link is broken; it stays so.
@@ -88,8 +88,8 @@ pub trait Link: Send {
         Err(self.no_plant())
     }
 
-    /// What the plant's two sensors show: position and speed, in volts. A loopback shows what came
-    /// with the level that [`read_v`](Self::read_v) has seen last, a converter converts anew.
+    /// Readings of the plant's two sensors: position and speed, in volts. A loopback shows what
+    /// came with the level that [`read_v`](Self::read_v) has seen last, a converter converts anew.
     ///
     /// # Errors
     /// As [`drive_v`](Self::drive_v).
@@ -103,23 +103,23 @@ pub trait Link: Send {
         None
     }
 
-    /// What [`drive_v`](Self::drive_v) says without a plant.
+    /// Error of [`drive_v`](Self::drive_v) without a plant.
     #[doc(hidden)]
     fn no_plant(&self) -> LinkError {
         let reason = "it was opened without a plant; controllers need open_with_plant";
         LinkError::NoPlant { link: "this", reason }
     }
 
-    /// What did not go smoothly so far. Cheap.
+    /// Irregularities so far. Cheap.
     fn counts(&self) -> LinkCounts {
         LinkCounts::default()
     }
 
-    /// What the link is made of.
+    /// Facts about the link.
     fn facts(&self) -> &LinkFacts;
 }
 
-/// What did not go smoothly on a link.
+/// Irregularities of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkCounts {
     /// Levels that were sent again because their answer did not come.
@@ -130,7 +130,7 @@ pub struct LinkCounts {
     pub rejected: u64,
 }
 
-/// What a link is made of: the label of a run.
+/// Facts about a link: the label of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkFacts {
     /// For people: `UDP 127.0.0.1:40000 -> 127.0.0.1:40001`, the board's name and driver.

@@ -49,14 +49,14 @@ pub struct Pty {
 
 fn system(doing: &'static str) -> impl FnOnce(Errno) -> LinkError {
     let fix =
-        "mount devpts (`mount -t devpts devpts /dev/pts`) and see kernel.pty.max, or use kind = \"udp\"";
+        "mount devpts (`mount -t devpts devpts /dev/pts`) and check kernel.pty.max, or use kind = \"udp\"";
     move |errno| LinkError::System { link: "pty", doing, source: errno.into(), fix }
 }
 
 impl Pty {
     pub fn open(config: &PtyConfig, plant: Option<&FarEndSetup>) -> Result<Self, LinkError> {
         if plant.is_some() && config.echo_by == PtyEcho::Line {
-            let reason = "the line's own echo (link.echo_by = \"line\") is no plant that a controller could steer; take \"thread\"";
+            let reason = "the line's own echo (link.echo_by = \"line\") is not a plant that a controller can steer; use \"thread\"";
             return Err(LinkError::NoPlant { link: "pty", reason });
         }
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;

@@ -141,7 +141,7 @@ impl<C: Clock> Simulated<C> {
         sampled_ns
     }
 
-    /// What a conversion of `level_v` shows.
+    /// Result of converting `level_v`.
     fn converted(&mut self, level_v: f64) -> f64 {
         let noise_v = if self.noise_v > 0.0 { self.noise_v * normal(&mut self.random) } else { 0.0 };
         self.quantised(level_v + noise_v)

@@ -12,7 +12,7 @@ pub const ETHERCAT: u16 = 0x88A4;
 pub const MAX_FRAME: usize = 1514;
 /// Ethernet header (14 bytes) and EtherCAT header (2).
 pub const FRAME_HEADERS: usize = 16;
-/// What a datagram takes beside its data: a header of 10 bytes and the working counter.
+/// Bytes of a datagram besides its data: a header of 10 bytes and the working counter.
 pub const DATAGRAM_OVERHEAD: usize = 12;
 /// Most data of a frame's only datagram.
 pub const MAX_DATA: usize = MAX_FRAME - FRAME_HEADERS - DATAGRAM_OVERHEAD;
@@ -83,7 +83,8 @@ pub struct Datagram<'a> {
     pub address: u32,
     /// Data.
     pub data: &'a [u8],
-    /// How many devices took part; a device that is written and read by one datagram counts 3.
+    /// Number of devices that took part; a device that is written and read by one datagram
+    /// counts 3.
     pub working_counter: u16,
 }
 
@@ -117,7 +118,7 @@ fn lasting(command: u8, address: u32) -> u32 {
     }
 }
 
-/// What a frame is known by, on its way to the devices and back.
+/// Identity of a frame on its way to the devices and back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// Equal for a frame and its answer, and for few others that are near: indices repeat.
@@ -128,7 +129,7 @@ pub struct Identity {
     pub cyclic: bool,
 }
 
-/// What a frame is known by; `None` where it has no datagrams.
+/// Identity of a frame; `None` if it has no datagrams.
 pub fn identity(bytes: &[u8]) -> Option<Identity> {
     use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -160,8 +161,8 @@ pub fn datagrams(frame: &[u8]) -> Datagrams<'_> {
     Datagrams { rest: &rest[..length.min(rest.len())], more: true }
 }
 
-/// Where the datagrams of a frame begin and how long its EtherCAT header says they are; `None`
-/// where it has none.
+/// Begin of a frame's datagrams, and their length according to its EtherCAT header; `None` if it
+/// has none.
 fn payload(frame: &[u8]) -> Option<(usize, usize)> {
     let at = carried::find(frame)?.at;
     let header = u16_at(frame, at)?;
@@ -169,8 +170,8 @@ fn payload(frame: &[u8]) -> Option<(usize, usize)> {
     (header >> 12 == 1).then(|| (at + 2, usize::from(header & 0x07FF)))
 }
 
-/// Where the datagrams of a frame end by its EtherCAT header, which may be beyond the bytes that
-/// are there.
+/// End of a frame's datagrams according to its EtherCAT header, which may be beyond the existing
+/// bytes.
 pub(crate) fn ethercat_end(frame: &[u8]) -> Option<usize> {
     payload(frame).map(|(at, length)| at + length)
 }
@@ -223,7 +224,7 @@ pub fn cycle(bytes: &[u8]) -> Option<u32> {
     None
 }
 
-/// Where the first process data of a frame lie in the logical address space, which distinguishes it
+/// Address of a frame's first process data in the logical address space, which distinguishes it
 /// from the other frames of its cycle; `None` for one without process data.
 pub(crate) fn logical_address(bytes: &[u8]) -> Option<u32> {
     let first = datagrams(bytes).find(|datagram| command::is_logical(datagram.command));
@@ -249,9 +250,8 @@ fn is_udp_answer(frame: &[u8]) -> bool {
     ports.is_some_and(|(from, to)| from == ETHERCAT && to != ETHERCAT)
 }
 
-/// What distinguishes the masters of one network: the frame's source address without the bit of the
-/// first device. Over UDP both ends in either order, as a gateway answers from an address of its
-/// own.
+/// Identity of a master in a network: the frame's source address without the bit of the first
+/// device. Over UDP both ends in either order, as a gateway answers from an address of its own.
 pub(crate) fn source(frame: &[u8]) -> u64 {
     let number = |bytes: &[u8]| {
         let place = |(at, byte): (usize, &u8)| u64::from(if at == 0 { byte & !PASSED } else { *byte });
@@ -297,7 +297,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 pub struct FrameBuilder {
     bytes: [u8; MAX_FRAME],
     length: usize,
-    /// Where the last datagram begins.
+    /// Begin of the last datagram.
     last: Option<usize>,
 }
 

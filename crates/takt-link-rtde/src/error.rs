@@ -1,4 +1,4 @@
-//! What can be wrong with the link to a robot, its simulator or its mission.
+//! Errors of the link to a robot, its simulator or its mission.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use crate::wire::{ControllerVersion, WireError};
 
 use takt_rt::config::SettingError;
 
-/// Why the link to the robot, its simulator or its mission does not work.
+/// Error of the link to the robot, its simulator or its mission.
 #[derive(Debug, Error)]
 pub enum RtdeError {
     /// The host name does not resolve.
@@ -16,7 +16,7 @@ pub enum RtdeError {
     Resolve {
         /// As configured.
         host: String,
-        /// What the resolver said.
+        /// The resolver's error.
         source: io::Error,
     },
     /// No connection.
@@ -25,37 +25,37 @@ pub enum RtdeError {
          Settings > Security > Services?"
     )]
     Connect {
-        /// Where to.
+        /// The address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A socket call failed.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done.
+        /// The step.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The peer closed the connection.
     #[error("the controller closed the connection while {doing}")]
     Closed {
-        /// What was being done.
+        /// The step.
         doing: &'static str,
     },
     /// No answer in time.
     #[error("no answer from the controller within {waited_ms} ms while {doing}")]
     TimedOut {
-        /// What was being done.
+        /// The step.
         doing: &'static str,
-        /// How long.
+        /// The time waited.
         waited_ms: u64,
     },
     /// Nothing but old states came.
     #[error(
-        "the controller's states have been older than 100 ms by their own time stamps for {seconds} s; a network or \
-         a proxy between queues them, or the controller's clock does not run: connecting anew"
+        "the controller's states have been older than 100 ms by their own timestamps for {seconds} s; a network or a proxy in between \
+         queues them, or the controller's clock has stopped: reconnecting"
     )]
     Aged {
         /// For how long.
@@ -82,7 +82,7 @@ pub enum RtdeError {
     ProtocolRefused,
     /// The controller is too old.
     #[error(
-        "controller software {received} is older than {required}, which Takt needs; update the controller"
+        "controller software {received} is older than {required}, the version that Takt needs; update the controller"
     )]
     ControllerTooOld {
         /// The controller's version.
@@ -125,7 +125,7 @@ pub enum RtdeError {
         received: &'static str,
     },
     /// The number of answers differs from the number of variables.
-    #[error("asked for {expected} RTDE variables, the controller answered for {received}")]
+    #[error("requested {expected} RTDE variables, but the controller answered for {received}")]
     AnswerCount {
         /// Variables asked for.
         expected: usize,
@@ -137,14 +137,14 @@ pub enum RtdeError {
     StartRefused,
     /// A port cannot be bound.
     #[error(
-        "cannot listen on {address}: {source}; stop what uses the port, or set `{key}` to another one (0 = any)"
+        "cannot listen on {address}: {source}; stop the program that uses the port, or set `{key}` to another one (0 = any)"
     )]
     Bind {
-        /// Where.
+        /// The address.
         address: SocketAddr,
         /// Configuration key of the port.
         key: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A setting is out of its range.
@@ -155,7 +155,7 @@ pub enum RtdeError {
     Mission {
         /// Counted from 1.
         step: usize,
-        /// What is wrong and what is accepted.
+        /// The mistake and the accepted values.
         problem: String,
     },
     /// The mission file is not what it should be; the text names line and column.
@@ -164,9 +164,9 @@ pub enum RtdeError {
     /// The dashboard server refuses or answers otherwise than expected.
     #[error("dashboard command '{command}' answered '{received}'")]
     Dashboard {
-        /// What was asked.
+        /// The command.
         command: String,
-        /// What was answered.
+        /// The answer.
         received: String,
     },
 }

@@ -21,8 +21,8 @@ const SLOTS: usize = 16;
 pub(crate) const MAX_BYTES: usize = WORDS * 8;
 const WORDS: usize = 12;
 
-/// How long the packet has before the process may die: a closed connection can take unread data
-/// with it, and the controller reads every 2 ms.
+/// Time for the packet before the process may die: a closed connection can take unread data with
+/// it, and the controller reads every 2 ms.
 const TIME_TO_BE_READ: Duration = Duration::from_millis(10);
 
 /// Bit 63 set: bits 0..32 are a descriptor.

@@ -24,7 +24,7 @@ pub struct Arm {
     pub d_m: [f64; 6],
     /// Link twists in radians.
     pub alpha_rad: [f64; 6],
-    /// What is added to the joint angles, radians: 0 but for a calibrated arm.
+    /// Addends to the joint angles, radians: 0 except for a calibrated arm.
     pub theta_rad: [f64; 6],
     /// Largest joint speeds in rad/s.
     pub joint_speed_max_rad_s: [f64; 6],

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::socket;
 
-/// What became of one command.
+/// Outcome of one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
     /// The kernel took the whole packet.

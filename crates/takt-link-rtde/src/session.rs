@@ -24,7 +24,7 @@ pub(crate) struct RtdeSession {
     pub(crate) stream: TcpStream,
     pub(crate) frames: FrameBuffer,
     pub(crate) version: ControllerVersion,
-    /// What the controller said meanwhile.
+    /// Messages of the controller in the meantime.
     pub(crate) texts: Vec<String>,
     timeout: Duration,
 }

@@ -27,7 +27,7 @@ type Step = Box<dyn FnMut() -> io::Result<Option<u64>> + Send>;
 
 /// The work of one thread.
 pub(crate) struct Job {
-    /// What the amounts count: a key of the report's proof.
+    /// Unit of the amounts: a key of the report's proof.
     unit: &'static str,
     step: Step,
 }
@@ -80,7 +80,7 @@ impl Workers {
                                 progress.cpu_ns.store(clock::thread_cpu_ns(), Ordering::Relaxed);
                             }
                             _ if stop.load(Ordering::Relaxed) => return,
-                            Ok(None) => return end("its other half ended".into()),
+                            Ok(None) => return end("its partner ended".into()),
                             Err(error) => return end(error.to_string()),
                         }
                     }
@@ -253,7 +253,7 @@ pub(crate) fn disk(folder: &Path, file_bytes: u64, bytes_per_s: u64) -> io::Resu
         let bytes = (file_bytes - position).min(DISK_BLOCK as u64);
         file.write_all(&block[..bytes as usize])?;
         position += bytes;
-        // What was late is not made up for: the rate is a bound.
+        // Delays are not made up for: the rate is an upper bound.
         let gap_ns = (u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_s)) as u64;
         next_ns = (next_ns + gap_ns).max(clock::monotonic_ns().saturating_sub(gap_ns));
         Ok(Some(bytes))
@@ -278,7 +278,7 @@ pub(crate) fn walk(folder: PathBuf) -> io::Result<Job> {
             return Ok(Some(0));
         };
         let mut seen = 1;
-        // What may not be read, or has gone, is passed over as `du` does.
+        // Entries that are unreadable or gone are skipped, as `du` does.
         let Ok(entries) = fs::read_dir(&next) else { return Ok(Some(seen)) };
         for entry in entries.flatten() {
             seen += 1;

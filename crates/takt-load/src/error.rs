@@ -1,17 +1,16 @@
-//! Why a load could not be started, or did not last.
+//! Errors of starting a load, or of its early end.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::profile;
 
-/// Why a load could not be started, or did not last.
+/// Reason why a load could not be started, or did not last.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// No profile has this name.
     #[error(
-        "no stress profile is called `{given}`. There are: {}; several joined by `+`; or a table with \
-         `[[component]]` entries",
+        "no stress profile is named `{given}`. The profiles are: {}; several joined by `+`; or a table with `[[component]]` entries",
         profile::NAMES.join(", ")
     )]
     UnknownProfile { given: String },
@@ -20,8 +19,8 @@ pub enum LoadError {
     Invalid { profile: String, component: &'static str, field: String, given: String, expected: String },
     /// The profile insists on a tool that is not there.
     #[error(
-        "stress profile `{profile}` needs `{tool}` ({reason}), and `require_tools` forbids a stand-in. Fix: `sudo \
-         apt-get install {package}`, or leave `require_tools` out"
+        "stress profile `{profile}` needs `{tool}` ({reason}), and `require_tools` forbids a stand-in. Fix: `sudo apt-get install \
+         {package}`, or omit `require_tools`"
     )]
     ToolMissing {
         profile: String,
@@ -35,11 +34,11 @@ pub enum LoadError {
     Tool { tool: &'static str, component: &'static str, reason: String },
     /// A thread could not be started.
     #[error(
-        "cannot start a thread for {component}: {reason}. Fix: fewer workers, or raise `ulimit -u` or the cgroup's pids.max"
+        "cannot start a thread for {component}: {reason}. Fix: use fewer workers, or raise `ulimit -u` or the cgroup's pids.max"
     )]
     Thread { component: &'static str, reason: String },
     /// A file or folder that the load needs is not usable.
-    #[error("{component}: {path}: {source}. Fix: name a scratch folder that exists and can be written", path = path.display())]
+    #[error("{component}: {path}: {source}. Fix: name an existing, writable scratch folder", path = path.display())]
     File { component: &'static str, path: PathBuf, source: io::Error },
     /// The machine has too little free memory or disk for the component.
     #[error(
@@ -54,13 +53,13 @@ pub enum LoadError {
         fix: &'static str,
     },
     /// A component stopped before it was instructed to.
-    #[error("the load is not whole any more: {component} ({tool}) ended after {after_s:.1} s: {why}")]
+    #[error("the load is no longer complete: {component} ({tool}) ended after {after_s:.1} s: {why}")]
     Died {
         component: String,
         tool: String,
         /// Seconds since the load ran.
         after_s: f64,
-        /// What is known of the cause.
+        /// The known cause.
         why: String,
     },
 }

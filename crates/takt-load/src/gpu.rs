@@ -14,8 +14,8 @@ pub use crate::tool::{SUBCOMMAND, Variables};
 pub use beside::Beside;
 pub use process::{GpuLoad, GpuLoadError};
 
-/// How urgent a stream's work is among the work of the device. Between kernels and at block
-/// boundaries only: a block that runs is never stopped.
+/// Urgency of a stream's work among the work of the device. Between kernels and at block boundaries
+/// only: a block that runs is never stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Priority {
@@ -28,7 +28,7 @@ pub enum Priority {
     Critical,
 }
 
-/// What gets in the way.
+/// Kind of interference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GpuLoadKind {
@@ -41,14 +41,14 @@ pub enum GpuLoadKind {
     Copies,
 }
 
-/// How much of it, and how urgent.
+/// Amount and urgency of interference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Interference {
-    /// What gets in the way. Default compute: it delays whatever comes after it by its whole
+    /// Kind of interference. Default compute: it delays whatever comes after it by its whole
     /// kernel.
     pub kind: GpuLoadKind,
-    /// Which GPU. Default 0.
+    /// Number of the GPU. Default 0.
     pub ordinal: u32,
     /// Streams, 1 to 32, each with its own pieces of work ahead and its own memory, all served by
     /// one thread. Default 4: a heavy user of a GPU has several (an inference server one for each
@@ -100,7 +100,7 @@ impl Interference {
     }
 }
 
-/// What it has done: the proof that it was there.
+/// Work done, the proof that it was there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct InterferenceWork {
     /// Kernels or pairs of copies that have ended.
@@ -125,13 +125,13 @@ pub struct DeviceInfo {
     pub emulated: bool,
 }
 
-/// What the process prints, one JSON value on a line of its own each.
+/// Output of the process, one JSON value per line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
     /// The first piece of work has run on this device.
     Ready(DeviceInfo),
-    /// What it has done so far.
+    /// Work done so far.
     Work(InterferenceWork),
     /// It ends for this reason.
     Failed(String),

@@ -18,7 +18,7 @@ use crate::processes;
 /// with it.
 const SCRIPT: &str = "trap '' TERM INT HUP; read -r line; kill -TERM 0; sleep 1; kill -KILL 0";
 
-/// How long to wait for killed processes to be gone: only one that hangs in the kernel takes this.
+/// Time to wait until killed processes are gone: only one that hangs in the kernel takes this long.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// The leader of the load's process group. Dropping kills the whole group.

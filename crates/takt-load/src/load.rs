@@ -30,7 +30,7 @@ const MIB: u64 = 1 << 20;
 #[derive(Debug, Default)]
 struct LoadState {
     parts: Mutex<Vec<Part>>,
-    /// What the kernel had killed for want of memory when the load began.
+    /// Number of processes that the kernel had killed because memory ran out when the load began.
     oom_kills: u64,
     stop: Signal,
 }
@@ -100,7 +100,10 @@ impl Load {
             }
         }
         if let Some(guard) = self.guard.as_ref().filter(|guard| !guard.is_alive()) {
-            let why = format!("the shell {} that ends the tools with this program has ended", guard.group());
+            let why = format!(
+                "the shell {}, which stops the tools when this program ends, has ended",
+                guard.group()
+            );
             let (component, tool) = ("guard".into(), "sh".into());
             return Err(LoadError::Died { component, tool, after_s, why });
         }
@@ -158,7 +161,7 @@ fn watch(shared: &LoadState, started_ns: u64) {
                 && memory.available < memory.floor()
             {
                 let why = format!(
-                    "ended by Takt: only {} MiB of memory were left, {} MiB have to be",
+                    "stopped by Takt: only {} MiB of memory were left, but {} MiB are required",
                     memory.available / MIB,
                     memory.floor() / MIB
                 );

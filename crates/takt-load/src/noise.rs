@@ -19,13 +19,12 @@ const STACK_BYTES: usize = 64 << 10;
 /// Increments and decrements between looks at the stop flag: about ten microseconds alone on a CPU.
 const BATCH: u64 = 1000;
 
-/// Why noise could not be started.
+/// Reason why noise could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum NoiseError {
     /// The system refused a thread; those started before have been stopped.
     #[error(
-        "cannot start noise thread {number} of {asked}: {source}. Fix: fewer threads, or raise `ulimit -u` or the \
-         cgroup's pids.max"
+        "cannot start noise thread {number} of {asked}: {source}. Fix: use fewer threads, or raise `ulimit -u` or the cgroup's pids.max"
     )]
     Spawn {
         /// Number of the refused thread, from 1.
@@ -43,7 +42,7 @@ pub enum NoiseError {
     },
 }
 
-/// What one noise thread has done.
+/// Work of one noise thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NoiseWork {
     /// Increments and decrements.
@@ -118,7 +117,7 @@ impl NoiseThreads {
         Ok(noise)
     }
 
-    /// How many threads run.
+    /// Number of threads.
     pub fn len(&self) -> usize {
         self.threads.len()
     }
@@ -128,7 +127,7 @@ impl NoiseThreads {
         self.threads.is_empty()
     }
 
-    /// What every thread has done so far: the proof that the noise was there.
+    /// Work of every thread so far: the proof that the noise was there.
     pub fn work(&self) -> Vec<NoiseWork> {
         let read = |progress: &Progress| NoiseWork {
             operations: progress.operations.load(Ordering::Relaxed),

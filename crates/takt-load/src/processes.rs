@@ -60,7 +60,7 @@ pub(crate) fn any_alive_in(group: i32) -> bool {
     known && all().iter().any(|process| process.group == group && process.alive)
 }
 
-/// What `root` has started, directly or not, and is alive.
+/// Living processes that `root` has started, directly or not.
 pub(crate) fn descendants(root: i32, all: &[Process]) -> Vec<&Process> {
     let mut family = HashSet::from([root]);
     let mut found = Vec::new();

@@ -175,13 +175,13 @@ pub enum Component {
     },
 }
 
-/// One kind of work on a GPU. What is left out is as [`Interference`] has it.
+/// One kind of work on a GPU. Missing keys are as in [`Interference`].
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GpuWork {
     /// `compute`, `memory` or `copies`.
     pub work: GpuLoadKind,
-    /// Which GPU.
+    /// Number of the GPU.
     pub ordinal: u32,
     /// Streams, 1 to 32.
     pub streams: Option<u32>,
@@ -341,12 +341,12 @@ impl Component {
 /// A named set of components that run together.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Profile {
-    /// What the run directory calls it.
+    /// Name in the run directory.
     pub name: String,
     /// Whether a missing tool is an error; else built-in threads stand in where they can, and the
     /// report says so.
     pub require_tools: bool,
-    /// What runs.
+    /// The components.
     #[serde(rename = "component")]
     pub components: Vec<Component>,
 }

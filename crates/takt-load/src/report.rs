@@ -1,4 +1,4 @@
-//! What a load has done: the proof that it was there.
+//! Work of a load: the proof that it was there.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use crate::system::Rates;
 
 const MIB: f64 = (1u64 << 20) as f64;
 
-/// How a component ended before it was instructed to.
+/// End of a component before it was requested.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Death {
     /// Seconds since the load ran.
     pub after_s: f64,
-    /// What is known of the cause.
+    /// The known cause.
     pub why: String,
 }
 
-/// What one component was and has done.
+/// Description and work of one component.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ComponentReport {
     /// The component's kind, as in the profile.
     pub kind: String,
-    /// What ran it: `stress-ng`, `hackbench` or `built-in`.
+    /// Its tool: `stress-ng`, `hackbench` or `built-in`.
     pub tool: String,
-    /// What the tool says of its version.
+    /// The tool's version string.
     pub version: Option<String>,
-    /// Why built-in threads stood in for the tool that the profile means; `None` when they did not.
+    /// Reason why built-in threads replaced the profile's tool; `None` when they did not.
     pub stand_in: Option<String>,
-    /// What was asked, as the command line or in words; bounds that were applied are in it.
+    /// The request, as the command line or in words, including applied bounds.
     pub asked: String,
     /// Processes (of a tool) or threads (built in) that were seen running at the start.
     pub processes: usize,
@@ -38,7 +38,7 @@ pub struct ComponentReport {
     pub cpu_share: f64,
     /// Work done, by unit: `matrix_bogo_ops`, `bytes_written`, `datagrams_echoed`...
     pub proof: BTreeMap<String, u64>,
-    /// How it ended, if it did not last.
+    /// Its end, if it did not last.
     pub died: Option<Death>,
 }
 
@@ -49,7 +49,7 @@ impl ComponentReport {
     }
 }
 
-/// What a load has done.
+/// Work of a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoadReport {
     pub profile: String,
@@ -57,12 +57,12 @@ pub struct LoadReport {
     pub seconds: f64,
     /// One entry per component, in the order of the profile.
     pub components: Vec<ComponentReport>,
-    /// What the whole machine did meanwhile.
+    /// Activity of the whole machine in the meantime.
     pub system: Rates,
 }
 
-/// How much less of the same stress (a share) still counts as the same: what two kernels leave
-/// programs that take all they get differs by their own cost, which is part of what is compared.
+/// Difference (a share) up to which stress counts as the same: the time that two kernels leave to
+/// greedy programs differs by their own cost, which is part of the comparison.
 pub const STRESS_TOLERANCE: f64 = 0.25;
 
 /// In what two sides did unequal work: a sentence for each kind, with the smaller amount first.
@@ -76,7 +76,7 @@ pub fn unequal(sides: [(&str, &BTreeMap<String, f64>); 2], tolerance: f64) -> Ve
             return None;
         }
         if more.1 <= 0.0 {
-            return Some(format!("{kind}: no work was done by {} and {}", less.0, more.0));
+            return Some(format!("{kind}: {} and {} did no work", less.0, more.0));
         }
         let share = 100.0 * (1.0 - less.1 / more.1);
         Some(format!(
@@ -115,12 +115,12 @@ impl LoadReport {
         for component in &self.components {
             let (kind, tool) = (&component.kind, &component.tool);
             if let Some(reason) = &component.stand_in {
-                problems.push(format!("load {kind}: built-in threads stood in: {reason}"));
+                problems.push(format!("load {kind}: built-in threads replaced the tool: {reason}"));
             }
             if let Some(Death { after_s, why }) = &component.died {
                 problems.push(format!("load {kind} ({tool}) ended after {after_s:.1} s: {why}"));
             } else if !component.ran() {
-                problems.push(format!("load {kind} ({tool}) has nothing to show for itself"));
+                problems.push(format!("load {kind} ({tool}) shows no work done"));
             }
         }
         problems
@@ -176,7 +176,7 @@ mod tests {
         let more = compared(work(74.0, 80.0), work(100.0, 80.0));
         assert_eq!(more, ["fork: 74.0 on generic against 100.0 on rt, 26 % less"]);
         // Nothing on both sides is no work: 120 and 166 MiB with nothing done are not the same.
-        assert_eq!(compared(work(0.0, 1.0), work(0.0, 1.0)), ["fork: no work was done by generic and rt"]);
+        assert_eq!(compared(work(0.0, 1.0), work(0.0, 1.0)), ["fork: generic and rt did no work"]);
         let one = BTreeMap::from([("fork".to_owned(), 1.0)]);
         assert_eq!(unequal([("a", &one), ("b", &BTreeMap::new())], 0.5).len(), 1);
         assert!(unequal([("a", &BTreeMap::new()), ("b", &BTreeMap::new())], 0.5).is_empty());

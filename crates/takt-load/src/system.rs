@@ -1,4 +1,4 @@
-//! What the whole machine does (`/proc/stat`) and how much memory it can give.
+//! Activity of the whole machine (`/proc/stat`), and the memory that it can give.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub struct Counters {
     cpu: CpuTime,
 }
 
-/// What the whole machine did over a time, the load and the measured programs together.
+/// Activity of the whole machine over a time, the load and the measured programs together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
     /// Context switches per second.
@@ -84,7 +84,7 @@ pub(crate) fn oom_kills() -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     pub total: u64,
-    /// What can be had without swapping.
+    /// Memory available without swapping.
     pub available: u64,
 }
 
@@ -127,7 +127,7 @@ impl Memory {
         Some(memory)
     }
 
-    /// What a load must leave free: a tenth of the memory, at least 512 MiB. Enough for the
+    /// Memory that a load must leave free: a tenth of the memory, at least 512 MiB. Enough for the
     /// kernel's own needs and for the measured programs to grow, so that neither the OOM killer nor
     /// swap comes in.
     pub fn reserve(&self) -> u64 {

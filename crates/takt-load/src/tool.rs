@@ -26,7 +26,7 @@ pub const SUBCOMMAND: &str = "gpu-load";
 /// Names and values of an environment.
 pub type Variables = Vec<(OsString, OsString)>;
 
-/// How long a tool has to end what it has forked before it is killed.
+/// Time that a tool has to end its children before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// The same for a tool that counts to its end and gives gigabytes back before it shows its count:
@@ -52,7 +52,8 @@ pub(crate) struct Tools {
     pub(crate) dd: PathBuf,
     pub(crate) du: PathBuf,
     pub(crate) ping: PathBuf,
-    /// What becomes the process with GPU interference, and its arguments before the configuration.
+    /// Program that becomes the process with GPU interference, and its arguments before the
+    /// configuration.
     pub(crate) gpu: (PathBuf, Vec<String>),
 }
 
@@ -71,7 +72,7 @@ impl Default for Tools {
     }
 }
 
-/// What `program` says of its version; an error when it cannot be run.
+/// Version string of `program`; an error when it cannot be run.
 pub(crate) fn version(program: &Path, argument: &str) -> Result<String, String> {
     let output = Command::new(program)
         .arg(argument)
@@ -88,8 +89,8 @@ pub(crate) fn version(program: &Path, argument: &str) -> Result<String, String> 
 /// come first then. The shell becomes the tool.
 const VICTIM: &str = "echo 1000 > /proc/self/oom_score_adj; exec \"$0\" \"$@\"";
 
-/// A tool with its arguments. What this process is protected from by `oom_score_adj` its children
-/// would inherit, and interference is what a robot can do without.
+/// A tool with its arguments. Children would inherit this process's protection by `oom_score_adj`,
+/// but the robot can do without interference.
 fn command(program: &Path, arguments: &[String]) -> Command {
     if oom::score_adj().is_none_or(|score| score >= 0) {
         let mut command = Command::new(program);
@@ -110,13 +111,13 @@ pub(crate) struct Process {
     reaped: bool,
 }
 
-/// How a tool ended.
+/// End of a tool.
 #[derive(Debug, Clone)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     /// CPU time of the tool and all it has waited for, nanoseconds.
     pub(crate) cpu_ns: u64,
-    /// What it has printed.
+    /// Its output.
     pub(crate) output: String,
 }
 
@@ -125,14 +126,14 @@ impl Ended {
         let last = self.output.lines().rev().find(|line| !line.trim().is_empty());
         match last {
             Some(line) => format!("{}; its last words: {}", self.status, line.trim()),
-            None => format!("{}, without a word", self.status),
+            None => format!("{}, without a message", self.status),
         }
     }
 }
 
 impl Process {
-    /// Starts `program` in process group `group`. What it prints goes to memory, so that it never
-    /// waits for a reader.
+    /// Starts `program` in process group `group`. Its output goes to memory, so it never waits for
+    /// a reader.
     pub(crate) fn start(program: &Path, arguments: &[String], group: i32) -> io::Result<Self> {
         Self::spawn(command(program, arguments).process_group(group))
     }
@@ -204,7 +205,7 @@ impl Process {
         }
     }
 
-    /// What it has printed so far. Its own place in the file is not touched.
+    /// Its output so far. The file position is not changed.
     pub(crate) fn printed(&self) -> String {
         let length = self.output.metadata().map_or(0, |data| data.len());
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
@@ -302,7 +303,7 @@ impl StressNg {
                 return Ok(processes::descendants(process.pid, &all).len());
             }
             if Instant::now() > until {
-                return Err(format!("{} of {count} workers came to run", self.workers.len()));
+                return Err(format!("{} of {count} workers ran", self.workers.len()));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -394,7 +395,7 @@ impl StressNg {
         self.ended.as_ref()
     }
 
-    /// Why it works no more, or not whole.
+    /// Reason why it no longer works, or only partly.
     pub(crate) fn death(&mut self) -> Option<String> {
         if let Some(ended) = self.poll() {
             return Some(ended.why());
@@ -502,7 +503,7 @@ struct RunState {
     stopping: bool,
     /// It was killed to be started anew.
     killed: bool,
-    /// What the last run has printed.
+    /// Output of the last run.
     output: String,
     death: Option<String>,
 }
@@ -512,30 +513,30 @@ struct RunState {
 pub(crate) struct Repeated {
     runs: Arc<Runs>,
     thread: Option<JoinHandle<()>>,
-    /// What a run does, in the unit of [`Repeats::unit`].
+    /// Work of a run, in the unit of [`Repeats::unit`].
     work_per_run: u64,
     unit: &'static str,
     children: usize,
-    /// What asks it to end.
+    /// Signal that ends it.
     signal: libc::c_int,
     kill_every: Option<Duration>,
     killed: Instant,
     kills: u64,
-    /// What it writes to, where that has no name.
+    /// File to which it writes, if that has no name.
     _file: Option<File>,
 }
 
-/// How a tool is repeated.
+/// Repetition of a tool.
 #[derive(Debug)]
 pub(crate) struct Repeats {
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<String>,
     /// Processes that a run starts.
     pub(crate) children: usize,
-    /// What a finished run has done, and its unit.
+    /// Work of a finished run, and its unit.
     pub(crate) work_per_run: u64,
     pub(crate) unit: &'static str,
-    /// What asks it to end.
+    /// Signal that ends it.
     pub(crate) signal: libc::c_int,
     /// Kills it so often, whatever it does.
     pub(crate) kill_every: Option<Duration>,
@@ -638,7 +639,7 @@ impl Repeated {
                 return Ok(self.children.max(1));
             }
             if Instant::now() > until {
-                return Err(format!("{seen} of {} processes came to run", self.children));
+                return Err(format!("{seen} of {} processes ran", self.children));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -746,7 +747,7 @@ impl Runs {
     }
 }
 
-/// How many requests `ping` says it has sent.
+/// Number of requests that `ping` reports as sent.
 fn requests(output: &str) -> Option<u64> {
     let line = output.lines().find(|line| line.contains(" packets transmitted"))?;
     line.split_ascii_whitespace().next()?.parse().ok()

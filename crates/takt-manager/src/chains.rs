@@ -23,22 +23,22 @@ const MAX_PATHS: usize = 64;
 /// Steps of the search, so that a dense graph ends in an answer.
 const MAX_STEPS: usize = 200_000;
 
-/// Why a chain was not found.
+/// Reason why a chain was not found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
     /// An end point names nothing that was seen.
-    #[error("nothing called `{asked}` was seen at the {side}")]
+    #[error("nothing named `{asked}` was seen at the {side}")]
     Unknown { side: &'static str, asked: String, near_misses: Vec<String> },
     /// An end point is a node of Python.
     #[error(
-        "ends in Python: `{asked}` at the {side} is of a node of rclpy, of whose callbacks no event shows. Declare the chain up to the \
-         topic that it subscribes to"
+        "ends in Python: `{asked}` at the {side} belongs to an rclpy node, whose callbacks leave no events. Declare the chain up to the \
+         topic to which it subscribes"
     )]
     Python { side: &'static str, asked: String },
     /// No activation leads from start to end, but to a node of Python.
     #[error(
-        "ends in Python: from `{start}` on messages reach {nodes} on {topic}, and no event shows the callbacks of rclpy, so that nothing is \
-         known of the way to `{end}`. Declare the parts before and after as chains of their own"
+        "ends in Python: from `{start}`, messages reach {nodes} on {topic}. Callbacks of rclpy leave no events, so the path to `{end}` is \
+         unknown. Declare the parts before and after it as separate chains"
     )]
     ThroughPython {
         start: String,
@@ -49,13 +49,13 @@ pub enum ChainError {
     },
     /// No activation leads from start to end.
     #[error(
-        "no message leads from `{start}` to `{end}`. From the start on, {reached} is reached. If data is kept there until a timer or another \
-         message comes, declare the parts before and after as chains of their own"
+        "no message leads from `{start}` to `{end}`. Messages from the start reach {reached}. If data waits there for a timer or another \
+         message, declare the parts before and after it as separate chains"
     )]
     Unconnected { start: String, end: String, reached: String },
     /// Too many ways.
     #[error(
-        "more than {MAX_PATHS} ways lead from `{start}` to `{end}`. Name callbacks (node:topic) instead of nodes or topics"
+        "more than {MAX_PATHS} paths lead from `{start}` to `{end}`. Name callbacks (node:topic) instead of nodes or topics"
     )]
     Many { start: String, end: String },
 }
@@ -69,7 +69,7 @@ pub fn paths(model: &Model, start: &str, end: &str) -> Result<Vec<Vec<usize>>, C
     PathSearch::new(model).paths(start, end)
 }
 
-/// What activates what in a model, for several chains.
+/// Activations between callbacks in a model, for several chains.
 #[derive(Debug)]
 pub struct PathSearch<'m> {
     model: &'m Model,
@@ -110,7 +110,7 @@ impl<'m> PathSearch<'m> {
         self.resolve(end, Side::End).unwrap_or_default()
     }
 
-    /// What a callback was seen to activate.
+    /// Callbacks that a callback was seen to activate.
     pub(crate) fn after(&self, callback: usize) -> &[usize] {
         self.after.get(callback).map_or(&[], Vec::as_slice)
     }
@@ -317,8 +317,8 @@ fn resolve(model: &Model, asked: &str, side: Side, is_name: bool) -> Result<Vec<
         .or_else(|| by_parts(model, asked, side))
         // The end of a name that is unique is as good as the name.
         .or_else(|| by_ending(model, asked));
-    // What a node of Python publishes is seen, what it computes is not: a chain can begin there,
-    // and does not end there.
+    // Publications of a Python node are visible, its callbacks are not: a chain can begin there but
+    // cannot end there.
     let of_nodes_of_python =
         |callback: &usize| model.callbacks[*callback].node.is_some_and(|id| model.python.nodes.contains(&id));
     if side == Side::End && found.as_ref().is_some_and(|found| found.iter().all(of_nodes_of_python)) {

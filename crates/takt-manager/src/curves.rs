@@ -11,11 +11,11 @@ use takt_model::{ArrivalCurve, CostCurve};
 /// from overflow.
 const LONGEST_NS: u64 = 86_400_000_000_000;
 
-/// Why a measured curve bounds nothing.
+/// Reason why a measured curve bounds nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CurveError {
     /// All arrivals were seen at one moment, so that any rate is possible.
-    #[error("{seen} activations were seen at one moment and none apart from them: watch for longer")]
+    #[error("{seen} activations were seen at one moment and no others: watch for longer")]
     Simultaneous { seen: u64 },
 }
 
@@ -154,7 +154,7 @@ impl Spans {
         whole * self.each + 1 + self.shorter(rest, last) as u64
     }
 
-    /// Where the count of a positive interval holds.
+    /// The interval in which the count of a positive interval holds.
     fn stretch(&self, delta_ns: u64) -> Stretch {
         let Some(&last) = self.spans_ns.last() else { return Stretch::ZERO };
         let (whole, rest) = Self::split(delta_ns, last);
@@ -186,18 +186,18 @@ pub struct Flow {
     pub root: usize,
     /// Its arrivals.
     pub spans: Arc<Spans>,
-    /// How much one activation can be delayed more than another.
+    /// Largest difference of delay between two activations.
     pub jitter_ns: u64,
-    /// How many arrivals here `n` of the root cause, over all ways of the same jitter.
+    /// Number of arrivals here for `n` of the root cause, over all paths of the same jitter.
     pub counts: Arc<Counts>,
-    /// How it came here.
+    /// Its path to here.
     pub travel: Travel,
 }
 
-/// What a flow has passed, at most over all its ways.
+/// Hops that a flow has passed, at most, over all its paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Travel {
-    /// What messages are allowed from hop to hop.
+    /// Allowance for messages from hop to hop.
     pub way_ns: u64,
     /// The cores of the callbacks, as bits; [`Travel::SOMEWHERE`]: not all of them are known.
     pub cores: u64,
@@ -422,7 +422,7 @@ pub(crate) struct Rising {
     count: u64,
 }
 
-/// Where one flow is on its curve.
+/// Position of one flow on its curve.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     /// Length and arrivals of whole repetitions.
@@ -447,7 +447,7 @@ impl Place {
         place
     }
 
-    /// How far this span reaches, and how many there are.
+    /// Finds the end of this span, and the number of arrivals in it.
     fn reach(&mut self, flow: &Flow) {
         let spans_ns = &flow.spans.spans_ns;
         let span_ns = spans_ns.get(self.index).or(spans_ns.last()).copied().unwrap_or(0);
@@ -502,8 +502,7 @@ impl Rising {
     pub fn next(&mut self, flows: &Flows) -> Option<(u64, u64)> {
         let before = self.count;
         let mut at_ns = self.to_ns;
-        // Where no message is sent at some activations, the count stays the same over several
-        // spans.
+        // If some activations send no message, the count stays the same over several spans.
         for _ in 0..2 * Counts::ENTRIES * Flows::MANY {
             if self.to_ns == u64::MAX {
                 return None;

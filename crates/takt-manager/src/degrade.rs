@@ -1,4 +1,4 @@
-//! Which chains are kept: the declared order, and what it means.
+//! Choice of the chains to keep: the declared order, and its meaning.
 //!
 //! Chains are given budgets in reverse degradation order. So the rule is exact: *a chain is
 //! degraded only if it cannot be kept beside the chains that come later in the order; what comes
@@ -10,10 +10,10 @@ use std::cmp::Ordering;
 
 use crate::budget::{ChainBound, Refusal, Request, Search};
 
-/// What became of a chain.
+/// Outcome for a chain.
 pub type Fate = Result<ChainBound, Refusal>;
 
-/// What else could be done.
+/// An alternative.
 pub trait Rival {
     /// The chains that it keeps, where that is [`better`] than to keep these alone.
     fn keeps(&mut self, kept: &[bool]) -> Option<&[bool]>;
@@ -24,7 +24,7 @@ pub trait Rival {
     }
 }
 
-/// What is known of a rival.
+/// Known facts about a rival.
 #[derive(Debug, Clone, Copy)]
 pub struct Known<'r> {
     pub keeps: &'r [bool],
@@ -35,8 +35,8 @@ pub struct Known<'r> {
 /// Guarantees as many chains as fit, the last of `order` first. Entry `i` is the fate of chain `i`;
 /// `None`: it was not asked for. Given up as soon as it cannot become [`better`] than keeping the
 /// chains of `than`, or must become worse than the rival, which is asked when a chain is refused
-/// and not before; whether it is better comes beside it. (What is refused may be kept in the end
-/// by what less important chains are given. That is not waited for.)
+/// and not before; whether it is better comes beside it. (What is refused may be kept in the end by
+/// what less important chains are given. The search does not wait for that.)
 pub fn decide<'a>(
     search: &mut Search<'a, '_>,
     chains: &[Option<Request<'a>>],

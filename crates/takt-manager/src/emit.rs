@@ -1,4 +1,4 @@
-//! What a plan came to, as settings for those who want no manager: files that other programs read.
+//! A plan as settings for users without a manager: files that other programs read.
 //!
 //! | file | for | holds |
 //! |---|---|---|
@@ -120,11 +120,10 @@ fn file_name(text: &str) -> String {
 
 fn callback_groups(plan: &Plan, model: &Model) -> String {
     let mut text = String::from(
-        "# Written by takt manage --emit, for cie_thread_configurator (callback-isolated executor, YAML Specification).\n\
-         # One thread for each callback group. Where an executor of the plan had several groups, its budget is divided by what each of them\n\
-         # used; the plan's bounds hold for the executor that was, so observe again with `takt manage --observe`.\n\
-         # SCHED_DEADLINE takes an affinity only of a root domain of its own (cpuset), and the configurator needs root for it.\n\
-         callback_groups:\n",
+        "# Written by takt manage --emit, for cie_thread_configurator (callback-isolated executor, YAML Specification).\n# One thread for \
+         each callback group. If an executor of the plan had several groups, its budget is divided in proportion to what\n# each of them \
+         used. The plan's bounds hold for the original executors, so observe again with `takt manage --observe`.\n# SCHED_DEADLINE accepts \
+         an affinity only in a root domain of its own (cpuset), and the configurator needs root for it.\ncallback_groups:\n",
     );
     let mut count = 0;
     let mut seen = BTreeSet::new();
@@ -134,7 +133,7 @@ fn callback_groups(plan: &Plan, model: &Model) -> String {
             if !seen.insert(id.clone()) {
                 let _ = writeln!(
                     text,
-                    "  # twice: two groups of the same callbacks cannot be distinguished\n  # {}",
+                    "  # duplicate: two groups with the same callbacks cannot be distinguished\n  # {}",
                     comment(&id)
                 );
                 continue;
@@ -171,7 +170,7 @@ fn callback_groups(plan: &Plan, model: &Model) -> String {
     text
 }
 
-/// The groups of an executor: their identifiers, and the share of its work that each did. Where no
+/// The groups of an executor: their identifiers, and the share of its work that each did. If no
 /// groups are known, all callbacks of a node are in one, its default group.
 fn groups(model: &Model, executor: &Executor) -> Vec<(String, f64)> {
     let mut sets: Vec<Vec<CallbackId>> =
@@ -232,10 +231,10 @@ fn quoted(text: &str) -> String {
 fn drop_in(process: &Process) -> String {
     let cores: Vec<String> = process.cores.iter().map(ToString::to_string).collect();
     format!(
-        "# Written by takt manage --emit, for the unit that starts {}: rename the folder after it.\n\
-         # systemd knows no SCHED_DEADLINE: this is a fixed priority of the whole process and holds no budget ({:.1} % of a CPU were planned),\n\
-         # so a thread of it that never waits keeps its CPUs from all below it.\n\
-         [Service]\nCPUAffinity={}\nCPUSchedulingPolicy=rr\nCPUSchedulingPriority={}\nCPUSchedulingResetOnFork=no\nLimitRTPRIO={}\n",
+        "# Written by takt manage --emit, for the unit that starts {}: rename the folder after it.\n# systemd does not support \
+         SCHED_DEADLINE: this sets a fixed priority for the whole process and no budget ({:.1} % of a CPU was planned),\n# so a thread \
+         that never waits keeps its CPUs from all threads of lower \
+         priority.\n[Service]\nCPUAffinity={}\nCPUSchedulingPolicy=rr\nCPUSchedulingPriority={}\nCPUSchedulingResetOnFork=no\nLimitRTPRIO={}\n",
         comment(&process.nodes.join(", ")),
         process.bandwidth * 100.0,
         cores.join(" "),
@@ -246,11 +245,10 @@ fn drop_in(process: &Process) -> String {
 
 fn prefixes(processes: &[Process]) -> String {
     let mut text = String::from(
-        "\"\"\"Written by takt manage --emit: prefixes for the processes of a launch file.\n\n\
-         from takt_prefixes import prefix\n\
-         Node(package=..., executable=..., name='camera', prefix=prefix('/camera'))\n\n\
-         A prefix holds CPUs and a fixed priority of the first thread (SCHED_RR; threads that it starts are SCHED_OTHER again), no budget.\n\
-         An executor on another thread than the first is not reached by it: see OTHER_THREADS.\n\"\"\"\n\nPREFIXES = {\n",
+        "\"\"\"Written by takt manage --emit: prefixes for the processes of a launch file.\n\nfrom takt_prefixes import \
+         prefix\nNode(package=..., executable=..., name='camera', prefix=prefix('/camera'))\n\nA prefix sets the CPUs and a fixed priority \
+         of the first thread (SCHED_RR; threads that it starts are SCHED_OTHER again), but no budget.\nIt does not reach an executor on \
+         another thread: see OTHER_THREADS.\n\"\"\"\n\nPREFIXES = {\n",
     );
     let mut others = Vec::new();
     for process in processes {

@@ -44,7 +44,7 @@ const MAX_PEERS: usize = 16;
 /// Least jitter goal: two clock readings and an interrupt are as far apart.
 const MIN_JITTER_NS: u64 = 10_000;
 
-/// What is to be kept.
+/// Goals to keep.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Goals {
     /// Chains, in the file's order.
@@ -58,8 +58,8 @@ pub struct Goals {
     pub network: Option<Network>,
 }
 
-/// What holds for messages whose publishers are not observed, where they run on other machines.
-/// Without this table they are taken to run on this one, by the same clock.
+/// Properties of messages whose publishers are not observed because they run on other machines.
+/// Without this table, they are assumed to run on this machine, by the same clock.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Network {
     /// The clocks of the machines are no further apart, as whoever synchronises them states. None:
@@ -78,9 +78,9 @@ pub struct Network {
 pub struct Chain {
     /// Its name.
     pub name: String,
-    /// Where it starts.
+    /// Its start.
     pub start: String,
-    /// Where it ends.
+    /// Its end.
     pub end: String,
     /// From the activation at the start to the completion at the end.
     pub goal_ns: u64,
@@ -90,7 +90,7 @@ pub struct Chain {
     pub jitter_ns: Option<u64>,
 }
 
-/// Why a goals file was refused.
+/// Reason why a goals file was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum GoalsError {
     /// The file could not be read.
@@ -114,9 +114,9 @@ pub enum GoalsError {
     Meaning {
         /// The file.
         path: String,
-        /// Where.
+        /// The line.
         line: usize,
-        /// What is wrong and what to do.
+        /// The mistake and its remedy.
         message: String,
     },
 }
@@ -153,7 +153,7 @@ struct RawChain {
     jitter_ms: Option<Spanned<f64>>,
 }
 
-/// Where a message points to.
+/// Position to which a message points.
 struct Text<'a> {
     path: &'a str,
     text: &'a str,
@@ -217,7 +217,7 @@ impl Goals {
             if chains.iter().any(|c| c.name == chain.name) {
                 return Err(at.wrong(
                     &raw.get_ref().name,
-                    format!("two chains are called `{}`. Rename one", chain.name),
+                    format!("two chains are named `{}`. Rename one", chain.name),
                 ));
             }
             chains.push(chain);
@@ -227,8 +227,7 @@ impl Goals {
         Ok(Self { chains, degradation_order, options, network })
     }
 
-    /// How the model must be learnt for these goals: with the probability that budgets are asked
-    /// for.
+    /// Options for learning the model for these goals: with the probability that budgets use.
     #[must_use]
     pub fn learning(&self, options: &takt_model::Options) -> takt_model::Options {
         let mut options = options.clone();
@@ -269,7 +268,7 @@ fn chain(raw: &Spanned<RawChain>, at: &Text<'_>) -> Result<Chain, GoalsError> {
     };
     if !GOAL_RANGE_NS.contains(&goal_ns) {
         let message = format!(
-            "chain `{name}` has a goal of {} ms; goals from 0.1 ms to an hour can be kept",
+            "chain `{name}` has a goal of {} ms; accepted are 0.1 ms to one hour",
             crate::words::ms(goal_ns)
         );
         return Err(match (&chain.goal, &chain.goal_ms) {
@@ -291,21 +290,22 @@ fn network(raw: &RawNetwork, at: &Text<'_>) -> Result<Network, GoalsError> {
             ns => Err(at.wrong(
                 text,
                 format!(
-                    "`{key}` of the network is {} ms; at most a minute is possible",
+                    "`{key}` of the network is {} ms; at most one minute is accepted",
                     crate::words::ms(ns)
                 ),
             )),
         },
     };
     if let (Some(stated), Some(_)) = (&raw.clock_error, raw.peers.first()) {
-        let message = "both `clock_error` and `peers` are given: the error is stated or measured. Keep one";
+        let message =
+            "both `clock_error` and `peers` are given: the error is either stated or measured. Keep one";
         return Err(at.wrong(stated, message));
     }
     if let Some(peer) = raw.peers.iter().find(|peer| peer.get_ref().trim().is_empty()) {
-        return Err(at.wrong(peer, "a peer is empty; a host or host:port is wanted"));
+        return Err(at.wrong(peer, "a peer is empty; expected a host or host:port"));
     }
     if let Some(peer) = raw.peers.get(MAX_PEERS) {
-        return Err(at.wrong(peer, format!("{} peers; at most {MAX_PEERS} are asked", raw.peers.len())));
+        return Err(at.wrong(peer, format!("{} peers; at most {MAX_PEERS} are accepted", raw.peers.len())));
     }
     Ok(Network {
         clock_error_ns: duration(&raw.clock_error, "clock_error")?,
@@ -331,8 +331,8 @@ fn jitter(chain: &RawChain, name: &str, goal_ns: u64, at: &Text<'_>) -> Result<O
     };
     if !(MIN_JITTER_NS..goal_ns).contains(&jitter_ns) {
         return Err(wrong(format!(
-            "chain `{name}` has a jitter goal of {} ms; from {} ms to below its latency goal of {} ms is possible (latencies within the goal \
-             are no further apart than the goal: leave it out)",
+            "chain `{name}` has a jitter goal of {} ms; accepted are {} ms to below its latency goal of {} ms (latencies within the goal \
+             never differ by more than the goal, so omit a larger one)",
             crate::words::ms(jitter_ns),
             MIN_JITTER_NS as f64 / 1e6,
             crate::words::ms(goal_ns)
@@ -352,7 +352,7 @@ fn order(
         }
         let names: Vec<String> = chains.iter().map(|c| format!("\"{}\"", c.name)).collect();
         return Err(at.nowhere(format!(
-            "there is no degradation_order. Add one at the top, the least important chain first: degradation_order = [{}]",
+            "degradation_order is missing. Add it at the top, with the least important chain first: degradation_order = [{}]",
             names.join(", ")
         )));
     };
@@ -365,13 +365,13 @@ fn order(
                 if near.is_empty() { String::new() } else { format!(" Did you mean {}?", near.join(" or ")) };
             return Err(at.wrong(
                 name,
-                format!("degradation_order names `{asked}`, which is no chain of this file.{hint}"),
+                format!("degradation_order names `{asked}`, but this file has no such chain.{hint}"),
             ));
         };
         if order.contains(&index) {
             return Err(at.wrong(
                 name,
-                format!("degradation_order names `{asked}` twice. A chain has one place in it; keep one"),
+                format!("degradation_order names `{asked}` twice. Each chain has one place; keep one"),
             ));
         }
         order.push(index);
@@ -382,7 +382,7 @@ fn order(
         return Err(at.wrong(
             raw,
             format!(
-                "degradation_order leaves out {}. Every chain needs a place, the least important first",
+                "degradation_order leaves out {}. Every chain needs a place, with the least important first",
                 missing.join(", ")
             ),
         ));
@@ -471,7 +471,7 @@ goal_ms = 0.5
         }
     }
 
-    /// What is wrong, the line that the message names, and a word of it.
+    /// Each case: the mistake, the line that the message names, and a word of it.
     #[test]
     fn nonsense_is_refused_with_line_and_way_out() {
         let cases = [
@@ -479,16 +479,16 @@ goal_ms = 0.5
             (&TWO.replace("\"b\", \"a\"", "\"b\""), 2, "leaves out a"),
             (&TWO.replace("\"b\", \"a\"", "\"b\", \"a\", \"b\""), 2, "twice"),
             (&TWO.replace("\"b\", \"a\"", "\"b\", \"aa\""), 2, "Did you mean a?"),
-            (&TWO.replace("degradation_order = [\"b\", \"a\"]", ""), 1, "Add one at the top"),
+            (&TWO.replace("degradation_order = [\"b\", \"a\"]", ""), 1, "Add it at the top"),
             (&TWO.replace("name = \"b\"", "name = \"a\""), 9, "Rename"),
             (&TWO.replace("125 ms", "125"), 7, "no unit"),
-            (&TWO.replace("125 ms", "2 ns"), 7, "from 0.1 ms"),
-            (&TWO.replace("goal_ms = 0.5", "goal_ms = 1e30"), 12, "to an hour"),
+            (&TWO.replace("125 ms", "2 ns"), 7, "accepted are 0.1 ms"),
+            (&TWO.replace("goal_ms = 0.5", "goal_ms = 1e30"), 12, "to one hour"),
             (&TWO.replace("goal_ms = 0.5", "goal_ms = nan"), 12, "positive"),
             (&TWO.replace("goal_ms = 0.5", ""), 8, "has no goal"),
             (&TWO.replace("goal_ms = 0.5", "goal_ms = 1\ngoal = \"1 ms\""), 12, "Keep one"),
             (&TWO.replace("\"/z\"", "\" \""), 11, "empty"),
-            (&TWO.replace("goal_ms = 0.5", "goal_ms = 5\njitter = \"5 ms\""), 13, "leave it out"),
+            (&TWO.replace("goal_ms = 0.5", "goal_ms = 5\njitter = \"5 ms\""), 13, "omit a larger one"),
             (&TWO.replace("goal_ms = 0.5", "goal_ms = 5\njitter_ms = 0"), 13, "positive"),
             (&TWO.replace("goal_ms = 0.5", "goal_ms = 5\njitter = \"2\""), 13, "no unit"),
             (&TWO.replace("goal_ms = 0.5", "goal_ms = 5\njitter = \"2 us\""), 13, "0.01 ms"),
@@ -520,7 +520,9 @@ goal_ms = 0.5
 
     #[test]
     fn limits_are_read_by_their_former_names() {
-        let options = |text: &str| Goals::parse(&format!("{TWO}\n[options]\n{text}"), "g.toml").map(|goals| goals.options);
+        let options = |text: &str| {
+            Goals::parse(&format!("{TWO}\n[options]\n{text}"), "g.toml").map(|goals| goals.options)
+        };
         let former = options("most_bandwidth = 0.8\nmost_system_bandwidth = 0.5").unwrap();
         assert_eq!((former.max_bandwidth, former.max_system_bandwidth), (0.8, Some(0.5)));
         assert_eq!(former, options("max_bandwidth = 0.8\nmax_system_bandwidth = 0.5").unwrap());

@@ -1,5 +1,5 @@
-//! What every node of ROS 2 brings along, whatever it is for: parameter services and events, log,
-//! simulated time, life cycle.
+//! Parts of every ROS 2 node, whatever its purpose: parameter services and events, log, simulated
+//! time, life cycle.
 
 use takt_model::{Callback, CallbackKind, Model, TopicId};
 

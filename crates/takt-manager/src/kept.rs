@@ -1,14 +1,14 @@
 //! The model that an earlier run learnt, so that a restart is planned from what is known and not
 //! from its first seconds.
 //!
-//! What is kept is the last snapshot, with the machine and the programs that it was learnt of. It
-//! is used as follows:
+//! The stored model is the last snapshot, with the machine and the programs from which it was
+//! learnt. It is used as follows:
 //! - **Identity**: a callback is kept by its name (node, kind, and topic, service or period), and
 //!   only for the program that it was learnt of: the executable of its process has the same path,
-//!   size and time of change. What another machine learnt (processor, number of CPUs) is not used.
+//!   size and time of change. A model from another machine (processor, number of CPUs) is not used.
 //! - **Use**: a callback that runs again gets the greater of both execution-time curves and
 //!   self-suspensions, and the shorter of both spans of arrivals; its outputs and what it publishes
-//!   are added. What is seen can only make a bound greater.
+//!   are added. Observations can only make a bound greater.
 //! - **Checked against reality**: where the present run shows longer executions or denser arrivals
 //!   than were kept, by more than [`MARGIN_PERCENT`], the kept curves of that callback were of
 //!   something else: they are dropped, and it is said.
@@ -32,8 +32,8 @@ use takt_model::{Callback, CostCurve, Model, TopicId};
 use crate::curves::Cost;
 use crate::words::ms;
 
-/// What is seen may exceed what was kept by so much, as measured costs vary anyway: the margin that
-/// plans add (goals' `cost_margin_percent`).
+/// Percentage by which observations may exceed the stored model, as measured costs vary anyway: the
+/// margin that plans add (goals' `cost_margin_percent`).
 pub const MARGIN_PERCENT: u64 = 10;
 /// Activations of the present run before it is held against what was kept: a first activation loads
 /// caches and pages.
@@ -52,7 +52,7 @@ pub struct Kept {
     /// By callback: the program of its process.
     programs: BTreeMap<String, Program>,
     model: Model,
-    /// What earlier runs learnt: as read.
+    /// Model of earlier runs, as read.
     #[serde(skip)]
     earlier: Option<Model>,
     /// Callbacks of which something was said already.
@@ -60,7 +60,7 @@ pub struct Kept {
     mentioned: BTreeSet<String>,
 }
 
-/// What distinguishes a program from another.
+/// Identity of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Program {
@@ -116,17 +116,23 @@ impl Kept {
             text => text?,
         };
         let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-        let kept: Self = serde_json::from_str(&text)
-            .map_err(|error| wrong(format!("no kept model ({error}); delete it to begin anew")))?;
+        let kept: Self = serde_json::from_str(&text).map_err(|error| {
+            wrong(format!("the stored model cannot be used ({error}); delete it to start again"))
+        })?;
         if kept.version < VERSION {
-            let words = format!("the kept model is of an earlier version ({}): learnt anew", kept.version);
+            let words =
+                format!("the stored model has an earlier version ({}) and is relearned", kept.version);
             return Ok((Self::default(), Some(words)));
         }
-        kept.check().map_err(|why| wrong(format!("no kept model ({why}); delete it to begin anew")))?;
+        kept.check().map_err(|why| {
+            wrong(format!("the stored model cannot be used ({why}); delete it to start again"))
+        })?;
         let here = machine();
         if kept.machine != here {
-            let words =
-                format!("the kept model is of another machine ({}; this is {here}): not used", kept.machine);
+            let words = format!(
+                "the stored model comes from another machine ({}; this is {here}) and is not used",
+                kept.machine
+            );
             return Ok((Self::default(), Some(words)));
         }
         Ok((kept, None))
@@ -135,7 +141,7 @@ impl Kept {
     /// Indices within their tables: what reads the model relies on it.
     fn check(&self) -> Result<(), String> {
         if self.version != VERSION {
-            return Err(format!("version {}; {VERSION} is read", self.version));
+            return Err(format!("version {}; expected {VERSION}", self.version));
         }
         let topics = self.model.topics.len();
         let fits = |callback: &Callback| {
@@ -146,7 +152,7 @@ impl Kept {
                 .all(|id| id.0 < topics)
         };
         match self.model.callbacks.iter().find(|callback| !fits(callback)) {
-            Some(callback) => Err(format!("`{}` publishes to a topic that is not there", callback.name)),
+            Some(callback) => Err(format!("`{}` publishes to a topic that does not exist", callback.name)),
             None => Ok(()),
         }
     }
@@ -187,7 +193,7 @@ impl Kept {
                 && before != program
             {
                 words.push(format!(
-                    "{name}: {} has changed since its model was kept: learnt anew",
+                    "{name}: {} has changed since its model was stored, so it is relearned",
                     program.path.display()
                 ));
                 dropped.insert(name.clone());
@@ -198,7 +204,7 @@ impl Kept {
             let kept = earlier.callbacks.iter().find(|callback| callback.name == name);
             let Some(kept) = kept.filter(|_| !dropped.contains(&name)) else { continue };
             if let Some(why) = refuted(&model.callbacks[index], kept) {
-                words.push(format!("{name}: {why}: what was kept of it is dropped"));
+                words.push(format!("{name}: {why}, so its stored model is dropped"));
                 dropped.insert(name);
                 continue;
             }
@@ -207,13 +213,13 @@ impl Kept {
             merge(&mut model.callbacks[index], kept, &topics);
         }
         connect(model);
-        // What was dropped stays dropped.
+        // Dropped entries stay dropped.
         earlier.callbacks.retain(|callback| !dropped.contains(&callback.name));
         self.earlier = Some(earlier);
         if self.mentioned.insert(String::new()) && anything {
             words.insert(
                 0,
-                format!("a model of an earlier run is known: {known} of {} callbacks", model.callbacks.len()),
+                format!("using the model of an earlier run: {known} of {} callbacks", model.callbacks.len()),
             );
         }
         if model.starting.is_empty() {
@@ -265,7 +271,7 @@ fn topics(from: &Model, to: &Model) -> Vec<Option<TopicId>> {
     from.topics.iter().map(|topic| place(&topic.name)).collect()
 }
 
-/// Why what was kept is not true of what runs.
+/// Reason why the stored model does not fit the running callback.
 fn refuted(live: &Callback, kept: &Callback) -> Option<String> {
     if live.cost.seen < MIN_SEEN || live.cost.cpu_time != kept.cost.cpu_time {
         return None;
@@ -275,14 +281,19 @@ fn refuted(live: &Callback, kept: &Callback) -> Option<String> {
     };
     let costs = live.cost.most_ns.iter().zip(&kept.cost.most_ns);
     if let Some((now, before)) = costs.into_iter().find(|(now, before)| over(**now, **before)) {
-        return Some(format!("it takes {} ms where {} were the most", ms(*now), ms(*before)));
+        return Some(format!("it takes {} ms, above the stored maximum of {} ms", ms(*now), ms(*before)));
     }
     // The last entry may hold the start of observation.
     let real = live.arrivals.least_span_ns.len().min(live.arrivals.seen.saturating_sub(1) as usize);
     let spans = live.arrivals.least_span_ns.iter().take(real).zip(&kept.arrivals.least_span_ns).enumerate();
     let denser = spans.into_iter().find(|(_, (now, before))| over(**before, **now));
     denser.map(|(i, (now, before))| {
-        format!("{} activations came within {} ms where {} were the least", i + 2, ms(*now), ms(*before))
+        format!(
+            "{} activations came within {} ms, below the stored minimum of {} ms",
+            i + 2,
+            ms(*now),
+            ms(*before)
+        )
     })
 }
 
@@ -331,7 +342,7 @@ fn connect(model: &mut Model) {
     }
 }
 
-/// How often activations in a row suspend themselves.
+/// Numbers of suspensions of activations in a row.
 fn times(callback: &Callback) -> Vec<u64> {
     match callback.suspensions.is_empty() && callback.most_suspensions > 0 {
         true => vec![callback.most_suspensions],

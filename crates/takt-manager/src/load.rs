@@ -1,18 +1,18 @@
-//! What activations ask of a thread: said by the workload, summed up by the analyses.
+//! Load of activations on a thread: stated by the workload, summed by the analyses.
 
 /// CPU time of looking for work once (collecting what is ready, asking the middleware, taking),
 /// where it was not measured: by sources without the threads' CPU clock. Measured values replace
 /// it, with a margin.
 pub const DISPATCH_NS: u64 = 200_000;
 
-/// What activations ask of a thread.
+/// Load of activations on a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Load {
     /// Execution.
     pub work_ns: u64,
     /// Self-suspension.
     pub suspended_ns: u64,
-    /// How often.
+    /// Number of suspensions.
     pub suspensions: u64,
     /// Yields, each of which gives the rest of a budget away.
     pub yields: u64,
@@ -29,7 +29,7 @@ impl Load {
         self.work_ns.saturating_add(self.suspended_ns)
     }
 
-    /// What is left without a part.
+    /// The rest without a part.
     #[inline]
     #[must_use]
     pub(crate) fn without(self, part: Self) -> Self {

@@ -1,8 +1,8 @@
 //! Chains on whose way something did not run, although it was released.
 //!
 //! Chains are found by what ran: a callback that never ran leads nowhere, and its chain is "not
-//! found". Where the callback was released, and its executor ran others meanwhile, each of its
-//! releases is late all the same. Where the chain would go on is known by the topics on which its
+//! found". If the callback was released, and its executor ran others in the meantime, each of its
+//! releases is late nevertheless. The continuation of the chain is known by the topics on which its
 //! node can publish and never did.
 //!
 //! A chain whose first callback ran and then stopped has no instance that could be late. Messages
@@ -31,7 +31,7 @@ pub struct DidNotRun {
     pub words: String,
 }
 
-/// What did not run on the way of each chain; the plan says so of those that were not found.
+/// Callbacks that did not run on the path of each chain; the plan states those that were not found.
 pub(crate) fn look(model: &Model, goals: &Goals, plan: &mut Plan) -> Vec<Option<DidNotRun>> {
     let found = find(model, goals, plan);
     for (found, planned) in found.iter().zip(&mut plan.chains) {
@@ -83,25 +83,25 @@ fn words(it: &PassedOver, never: bool, late: u64) -> String {
     };
     match it.period_ns {
         Some(period_ns) if never => format!(
-            "has a period of {} ms and never ran, while {others}: {late} of its releases count as missed. (If its node cancels or resets it \
-             before it is due, no event shows that; then begin the chain elsewhere)",
+            "has a period of {} ms but never ran, while {others}: {late} of its releases count as missed. (Its node may cancel or reset it \
+             before it is due, which leaves no event; if so, begin the chain elsewhere)",
             ms(period_ns)
         ),
         Some(period_ns) => format!(
-            "has a period of {} ms and does not run any more, while its executor ran other callbacks: it was due {late} times since it last \
-             ran. (It was starved, or its node has cancelled it, which no event shows)",
+            "has a period of {} ms but no longer runs, while its executor ran other callbacks: it was due {late} times since it last ran. \
+             (It was starved, or its node has cancelled it, which leaves no event)",
             ms(period_ns)
         ),
         None => format!(
-            "had {} messages published for it {}, while {others}: {late} of them count as missed. (If the qualities of service of publisher \
-             and subscription do not match, no message reaches it)",
+            "had {} messages published for it {}, while {others}: {late} of them count as missed. (No message reaches it if the QoS \
+             settings of publisher and subscription do not match)",
             it.releases,
             if never { "and never ran" } else { "since it last ran" }
         ),
     }
 }
 
-/// How many releases were late when its executor last ran another callback.
+/// Number of late releases at the time when its executor last ran another callback.
 fn late(it: &PassedOver, goal_ns: u64) -> u64 {
     // A release is late once its goal has passed while others ran.
     let Some(judged_ns) = it.until_ns.checked_sub(goal_ns) else { return 0 };
@@ -153,7 +153,8 @@ fn culprit<'m>(model: &'m Model, search: &PathSearch<'m>, chain: &Chain) -> Opti
     found
 }
 
-/// What a callback that never ran could publish: what its node can and never did.
+/// Topics that a callback that never ran could publish: those that its node can publish and never
+/// did.
 fn silent(model: &Model, callback: usize) -> impl Iterator<Item = &Topic> {
     let unrun = model.callbacks.get(callback).filter(|callback| callback.cost.seen == 0);
     let node = unrun.and_then(|callback| callback.node);

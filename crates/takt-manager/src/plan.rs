@@ -1,4 +1,4 @@
-//! What is to be done: the hand-over from analysis to enactment.
+//! The plan: the interface between analysis and enactment.
 //!
 //! A [`Plan`] is complete and self-contained: whoever enacts it needs neither the model nor the
 //! goals. Identifiers index the snapshot that the plan was made from; process and thread numbers
@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use takt_model::{CallbackId, ExecutorId, ThreadId};
 
-/// How far the assumptions of a plan reach beyond what was measured.
+/// Margin of a plan's assumptions beyond the measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Slack {
     /// Execution times and self-suspensions may be so many times the longest seen,
@@ -17,15 +17,14 @@ pub struct Slack {
     /// and one among 16 (`SPREAD`) activations in a row so much longer than that. Messages may be
     /// that much later, too, and arrivals from outside closer.
     pub more_ns: u64,
-    /// What all callbacks of a core together may take beyond that, in any interval of one second;
-    /// 0: nothing.
+    /// Additional time of all callbacks of a core together, in any interval of one second; 0: none.
     #[serde(default)]
     pub disturbance_ns: u64,
     /// An activation may suspend itself so many times more often than was seen.
     pub suspensions: u64,
 }
 
-/// What the machine offers to reservations.
+/// The machine's resources for reservations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Platform {
     /// Cores for reservations, in the order in which they are tried.
@@ -40,8 +39,8 @@ pub struct Platform {
     pub max_bandwidth: f64,
     /// The same on the system core, where that takes reservations.
     pub max_system_bandwidth: f64,
-    /// How late the kernel notices that a budget is used up: a scheduler tick, where budgets are
-    /// looked at on ticks only; 0: exactly (`HRTICK_DL`). A thread may run for that much longer in
+    /// Delay until the kernel notices that a budget is used up: a scheduler tick, if budgets are
+    /// checked only at ticks; 0: exactly (`HRTICK_DL`). A thread may run for that much longer in
     /// one go, and then pays it back.
     #[serde(default)]
     pub enforcement_ns: u64,
@@ -62,7 +61,7 @@ impl Platform {
     }
 }
 
-/// What to do with the system, and what that guarantees.
+/// Changes of the system, and the resulting guarantees.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Plan {
     /// Period of all reservations, or the longest where executors of shared cores are ordered by
@@ -74,7 +73,7 @@ pub struct Plan {
     pub best_effort: Vec<BestEffort>,
     /// One per goal, in the order of the goals file.
     pub chains: Vec<ChainPlan>,
-    /// What was decided, in the order in which it was.
+    /// Decisions, in their order.
     pub decisions: Vec<Decision>,
     /// CPU time that making the plan took.
     pub analysis_ns: u64,
@@ -97,7 +96,7 @@ pub struct Plan {
     /// no thread of anybody else may have a reservation there.
     #[serde(default)]
     pub shared: bool,
-    /// How far the assumptions reach beyond what was measured; `None`: no further than the margins.
+    /// Margin of the assumptions beyond the measurements; `None`: only the usual margins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "room")]
     pub slack: Option<Slack>,
@@ -144,7 +143,7 @@ pub struct Reservation {
     pub budget_ns: u64,
     /// Period, which is the deadline too.
     pub period_ns: u64,
-    /// Where it runs, and nowhere else.
+    /// The only core on which it runs.
     pub core: usize,
 }
 
@@ -167,7 +166,7 @@ pub struct BestEffort {
     pub executor: ExecutorId,
 }
 
-/// What is said about one goal.
+/// Statement about one goal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChainPlan {
     /// Its name in the goals file.
@@ -185,10 +184,9 @@ pub struct ChainPlan {
     /// ([`Plan::slack`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_bound_ns: Option<u64>,
-    /// Which analyses gave the bound, `ecrts19`, `rtss21-bw` or both for different parts.
+    /// Analyses that gave the bound, `ecrts19`, `rtss21-bw` or both for different parts.
     pub bound_by: String,
-    /// What the bound consists of, one entry for each executor on the way; empty: there is no
-    /// bound.
+    /// Parts of the bound, one entry for each executor on the path; empty: there is no bound.
     #[serde(default)]
     pub bound_parts: Vec<BoundPart>,
     /// Its jitter, where it has a goal for that.
@@ -198,7 +196,7 @@ pub struct ChainPlan {
     pub state: ChainState,
 }
 
-/// What is said about one jitter goal. Jitter is the longest less the shortest latency.
+/// Statement about one jitter goal. Jitter is the longest less the shortest latency.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JitterPlan {
     pub goal_ns: u64,
@@ -208,9 +206,9 @@ pub struct JitterPlan {
     pub bound_ns: Option<u64>,
 }
 
-/// What one executor contributes to a chain's bound, or several on shared cores that are bounded
-/// together. The sum of all times is the bound, but for latencies that were measured above it and
-/// that nothing explained: those are added.
+/// Contribution of one executor to a chain's bound, or of several on shared cores that are bounded
+/// together. The sum of all times is the bound, except that unexplained latencies measured above it
+/// are added.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BoundPart {
     /// Callbacks of the chain that run there, one after another.
@@ -225,16 +223,16 @@ pub struct BoundPart {
     pub executor_ns: u64,
     /// Waiting for the reservation: budgets used up, others on the core.
     pub supply_ns: u64,
-    /// What is allowed for what callbacks of a shared core take beyond their curves.
+    /// Allowance for execution beyond the curves of callbacks on a shared core.
     #[serde(default)]
     pub disturbance_ns: u64,
-    /// How many worst cases are added up here: in each the chain waits for all that runs before it
-    /// anew.
+    /// Number of worst cases added up here: in each, the chain waits again for everything that runs
+    /// before it.
     #[serde(default)]
     pub waits: usize,
 }
 
-/// What a goal can expect.
+/// Prospects of a goal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum ChainState {
@@ -253,7 +251,7 @@ pub enum ChainState {
 }
 
 impl ChainState {
-    /// Why it is not guaranteed.
+    /// Reason why it is not guaranteed.
     #[must_use]
     pub fn why(&self) -> Option<&str> {
         match self {
@@ -272,7 +270,7 @@ pub struct Decision {
     pub words: String,
 }
 
-/// What was decided.
+/// Kind of decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "step")]
 pub enum Step {
@@ -302,7 +300,7 @@ pub enum Step {
     },
     /// Budget taken back that no chain kept so far needs, before one more would have been degraded.
     Trimmed {
-        /// How much of a core.
+        /// Share of a core.
         bandwidth: f64,
     },
     /// Another period of reservations was tried, since not all chains could be kept with the one
@@ -324,7 +322,7 @@ pub enum Step {
     Assumed,
     /// More was assumed than was seen, since the goals leave room for it.
     Widened {
-        /// How much more.
+        /// Size of the margin.
         #[serde(rename = "room")]
         slack: Slack,
     },

@@ -1,11 +1,11 @@
-//! Which manager makes the plans: Takt's, or the paper's.
+//! Manager that makes the plans: Takt's, or the paper's.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Which manager makes the plans. Both observe, measure and enact in the same way; they differ in
+/// Manager that makes the plans. Both observe, measure and enact in the same way; they differ in
 /// the analysis and in the search for budgets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -40,9 +40,9 @@ impl fmt::Display for Policy {
 
 /// No policy has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no policy is called `{given}`; accepted are {}", Policy::ALL.map(Policy::name).join(" and "))]
+#[error("no policy is named `{given}`; accepted are {}", Policy::ALL.map(Policy::name).join(" and "))]
 pub struct UnknownPolicy {
-    /// What was given.
+    /// The received name.
     pub given: String,
 }
 
@@ -66,6 +66,6 @@ mod tests {
             assert_eq!(serde_json::to_value(policy).unwrap(), policy.to_string());
         }
         let refused = "llama".parse::<Policy>().unwrap_err().to_string();
-        assert_eq!(refused, "no policy is called `llama`; accepted are takt and ros-llama");
+        assert_eq!(refused, "no policy is named `llama`; accepted are takt and ros-llama");
     }
 }

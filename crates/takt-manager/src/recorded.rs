@@ -16,16 +16,16 @@ use crate::never::{self, DidNotRun};
 use crate::plan::{ChainPlan, ChainState, Plan, Platform};
 use crate::words::ms;
 
-/// What a recording shows.
+/// Result of examining a recording.
 #[derive(Debug, Clone)]
 pub struct Recorded {
     /// The model at its end.
     pub model: Model,
-    /// What the manager would have done.
+    /// Plan that the manager would have made.
     pub plan: Plan,
     /// Chains that were found, as measured.
     pub chains: Vec<ChainStats>,
-    /// What did not run on the ways of chains, by the place of the chain in the goals.
+    /// Callbacks that did not run on the paths of chains, by the place of the chain in the goals.
     pub never: Vec<Option<DidNotRun>>,
     /// Callbacks that ran and whose registration was not recorded: the recording began after their
     /// nodes.
@@ -40,7 +40,7 @@ pub struct Recorded {
     pub ended_ns: u64,
 }
 
-/// What a chain took, for programs.
+/// Latencies of a chain, for programs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measured {
     /// The chain.
@@ -51,7 +51,7 @@ pub struct Measured {
     pub violations: u64,
     /// Ends so close to the goal that the clocks' error leaves open whether they were late.
     pub in_doubt: u64,
-    /// Where it begins on another machine, its latencies are true to so much, nanoseconds.
+    /// Accuracy of its latencies if it begins on another machine, nanoseconds.
     pub clock_error_ns: u64,
     /// Instances that a later one passed.
     pub dropped: u64,
@@ -76,7 +76,7 @@ pub struct NotRecorded {
     pub why: &'static str,
 }
 
-/// What was not recorded, for a verdict; `None`: all was.
+/// Parts that were not recorded, for a verdict; `None`: there are none.
 pub(crate) fn gaps_in_words(gaps: &Gaps) -> Option<String> {
     let longest = gaps.listed.iter().max_by_key(|gap| gap.length_ns())?;
     let length = match gaps.count {
@@ -90,23 +90,23 @@ pub(crate) fn gaps_in_words(gaps: &Gaps) -> Option<String> {
         }
     };
     let starts = matches!(longest.why, GapCause::Paused | GapCause::NotYet);
-    let after = if starts { ", and in the 100 ms in which the recording begins again," } else { "" };
+    let after = if starts { ", and in the first 100 ms after the recording resumes," } else { "" };
     Some(format!(
         "{length} ({}): releases in that time{after} are neither judged nor counted",
         longest.why.words()
     ))
 }
 
-/// Why a recording cannot be examined.
+/// Reason why a recording cannot be examined.
 #[derive(Debug, thiserror::Error)]
 pub enum Error<E: std::error::Error> {
     /// It cannot be opened or read.
     #[error(transparent)]
     Source(E),
-    /// What the goals ask for can only be measured while the system runs.
+    /// The goals request something that can only be measured while the system runs.
     #[error(
-        "[network] peers of the goals file: a recording cannot ask other machines how far their clocks were. State what they are synchronised \
-         to instead: clock_error = \"50 us\""
+        "[network] peers of the goals file: in a recording, the clock error of other machines cannot be measured. State it instead: \
+         clock_error = \"50 us\""
     )]
     Peers,
     #[error("model: {0}")]
@@ -229,10 +229,10 @@ impl Recorded {
                 };
                 let stats = self.chains.iter().find(|stats| stats.spec().name == chain.name);
                 if let Some(stats) = stats {
-                    // Where instances pass each other, which of them come to an end is not known.
+                    // If instances overtake each other, it is unknown which of them complete.
                     let regular = stats.dropped.saturating_mul(20) <= stats.completions;
                     let overdue = if regular { stats.overdue(self.ended_ns) as u64 } else { 0 };
-                    // What the clocks leave open says nothing for it.
+                    // Latencies in doubt because of the clocks are no evidence for it.
                     evidence.samples = stats.completions.saturating_sub(stats.in_doubt);
                     evidence.misses = stats.violations;
                     evidence.longest_run = stats.longest_late_run;
@@ -264,7 +264,7 @@ impl Recorded {
                 if unjudged > 0 {
                     report
                         .reasons
-                        .push(format!("{unjudged} more are not judged, because their end was not recorded"));
+                        .push(format!("{unjudged} more are not judged because their end was not recorded"));
                 }
                 (chain.name.as_str(), report)
             })
@@ -273,8 +273,8 @@ impl Recorded {
             judged.iter().map(|(name, report)| Part { name, report, excused: None }).collect();
         let doubts = self.chains.iter().filter(|stats| stats.in_doubt > 0).map(|stats| {
             format!(
-                "{}: {} of its latencies were within {:.3} ms of the goal, which is how far the clocks of the machines may be apart: whether \
-                 they were late cannot be known",
+                "{}: {} of its latencies were within {:.3} ms of the goal, the possible difference between the machines' clocks, so it is \
+                 unknown whether they were late",
                 stats.spec().name,
                 stats.in_doubt,
                 stats.most_clock_error_ns as f64 / 1e6
@@ -286,14 +286,15 @@ impl Recorded {
         report
     }
 
-    /// That nodes were there before the recording, where a chain has nothing because of that.
+    /// A note that nodes existed before the recording, if a chain has no measurement because of
+    /// that.
     fn begins_late(&self) -> Option<String> {
         let nothing = |chain: &ChainPlan| {
             !self.chains.iter().any(|it| it.spec().name == chain.name && it.completions > 0)
         };
         (self.unregistered > 0 && self.plan.chains.iter().any(nothing)).then(|| {
             format!(
-                "{} callbacks ran that are not named in the recording, because it began after their nodes. Begin it before them, or use \
+                "{} callbacks ran whose names are not in the recording, because it began after their nodes. Start it before them, or use \
                  `ros2 trace --dual-session`",
                 self.unregistered
             )

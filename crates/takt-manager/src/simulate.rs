@@ -31,11 +31,11 @@ pub use random::{Features, random_system, random_with};
 /// The machine that a system runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Machine {
-    /// How much of each core reservations have in sum, others included, percent.
+    /// Sum of the reservations on each core, those of others included, percent.
     pub capacity_percent: u64,
     /// Budgets are enforced so often; 0: exactly.
     pub tick_ns: u64,
-    /// How long a thread of a multi-threaded executor looks for work, at most.
+    /// Longest time that a thread of a multi-threaded executor looks for work.
     pub dispatch_ns: u64,
     /// Others sleep now and then, two on a core.
     pub sleeping_hogs: bool,
@@ -66,7 +66,7 @@ pub struct System {
     pub lost_one_in: u64,
 }
 
-/// What an executor is.
+/// Kind of an executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SimExecutorKind {
     /// Single-threaded, or a thread of its own (`SimExecutor::source`).
@@ -91,20 +91,20 @@ pub struct SimExecutor {
     pub name: String,
     /// It runs its own loop instead of an executor.
     pub source: bool,
-    /// What it is, if it is no source.
+    /// Its kind, if it is not a source.
     pub kind: SimExecutorKind,
     /// Its callback groups: whether each is reentrant.
     pub reentrant: Vec<bool>,
-    /// What it serves, timers first.
+    /// Its callbacks, timers first.
     pub callbacks: Vec<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SimCallback {
     pub name: String,
-    /// Who serves it.
+    /// Its executor.
     pub executor: usize,
-    /// What activates it.
+    /// Its trigger.
     pub trigger: Trigger,
     /// Topics that it publishes to when it ends.
     pub publishes: Vec<usize>,
@@ -123,7 +123,7 @@ pub struct SimCallback {
     pub depth: usize,
 }
 
-/// What activates a callback.
+/// Trigger of a callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trigger {
     /// A timer, or the device of a source: every period, and up to `jitter_ns` later.
@@ -137,7 +137,7 @@ pub enum Trigger {
     Topic(usize),
 }
 
-/// What an executor gets.
+/// Supply of an executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Supply {
     /// Run time per period.
@@ -198,7 +198,7 @@ impl System {
         number
     }
 
-    /// How many threads an executor has.
+    /// Number of an executor's threads.
     #[must_use]
     pub fn threads_of(&self, executor: usize) -> usize {
         match self.executors[executor].kind {

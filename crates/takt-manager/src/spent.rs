@@ -8,7 +8,7 @@ use std::cell::Cell;
 
 use takt_rt::clock::thread_cpu_ns;
 
-/// What CPU time is spent on.
+/// Purpose of CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Bringing a snapshot to the form of the analysis.
@@ -35,7 +35,7 @@ pub(crate) fn reset() {
     SPENT.set(Spent::default());
 }
 
-/// What this thread has spent since the last [`reset`].
+/// CPU time of this thread since the last [`reset`].
 pub(crate) fn spent() -> Spent {
     SPENT.get()
 }

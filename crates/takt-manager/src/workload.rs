@@ -2,8 +2,8 @@
 //!
 //! **Multi-threaded executors** have a reservation for each of their threads; all threads that
 //! serve them must be known. **Events executors**: their timers enter the queue through a thread of
-//! `rclcpp` that has no reservation; the time that this takes is taken to be nothing. That of the
-//! middleware's threads is measured ([`takt_model::Delivery`]).
+//! `rclcpp` that has no reservation; the time that this takes is taken to be nothing. The time of
+//! the middleware's threads is measured ([`takt_model::Delivery`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::curves::{Cost, Counts, Spans};
 use crate::load::{DISPATCH_NS, Load};
 use crate::spent;
 
-/// How measured curves are to be read.
+/// Options for reading measured curves.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reading {
     /// Share by which measured execution times are lengthened.
@@ -38,7 +38,7 @@ pub struct Workload {
     /// Arrivals are propagated along them nevertheless: one message for each activation is the most
     /// that passes.
     pub broken: Vec<(usize, usize, String)>,
-    /// What was assumed, for the log.
+    /// Assumptions, for the log.
     pub assumptions: Vec<String>,
     /// By executor, the CPU time of looking for work once that was seen at most; `None`: it was
     /// not.
@@ -82,14 +82,14 @@ pub enum Order {
     },
 }
 
-/// How a callback suspends itself.
+/// Suspension of a callback.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Suspension {
-    /// How long, in so many activations.
+    /// Longest time, in so many activations.
     pub most: Cost,
-    /// How often.
+    /// Number of suspensions.
     pub times: Counts,
-    /// How often it yields the CPU.
+    /// Number of yields of the CPU.
     pub yields: Counts,
 }
 
@@ -97,7 +97,7 @@ pub struct Suspension {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Activity {
     pub name: String,
-    /// Who serves it.
+    /// The server of the callback.
     pub server: usize,
     /// A timer: before all others at every polling point.
     pub timer: bool,
@@ -118,17 +118,17 @@ pub struct Activity {
     pub root: Option<Arc<Spans>>,
     /// Callbacks that activate it, and how often so many of their activations in a row.
     pub inputs: Vec<(usize, Arc<Counts>)>,
-    /// Why no chain through it can be given a bound.
+    /// Reason why no chain through it can have a bound.
     pub trouble: Option<String>,
 }
 
-/// What is added to the longest delivery that was seen: a quarter, and so much. Threads without a
+/// Addition to the longest observed delivery: a quarter, and this much. Threads without a
 /// reservation deliver; a wake-up on a busy machine differs by this from one time to the next.
 const DELIVERY_MARGIN_NS: u64 = 300_000;
 
 impl Activity {
-    /// What is allowed for the middleware with a message to it: the longest seen and a quarter and
-    /// `DELIVERY_MARGIN_NS` more. It is held against every message.
+    /// Allowance for the middleware with a message to it: the longest observed time, a quarter more
+    /// and `DELIVERY_MARGIN_NS`. Every message is checked against it.
     #[must_use]
     pub(crate) fn allowed_delivery_ns(&self) -> u64 {
         self.delivery_ns.map_or(0, with_margin)
@@ -141,7 +141,7 @@ impl Activity {
         self.own_delivery_ns.filter(|ns| *ns > 0).map_or(0, with_margin)
     }
 
-    /// What `n` activations in a row ask of their thread.
+    /// Load of `n` activations in a row on their thread.
     #[must_use]
     #[inline]
     pub fn load(&self, n: u64) -> Load {
@@ -176,7 +176,7 @@ impl Workload {
             for id in &entry.callbacks {
                 let Some(callback) = callbacks.get_mut(id.0) else { continue };
                 callback.trouble.get_or_insert_with(|| entry.reason.clone());
-                // What activates it is not plain publication, so what was seen counts.
+                // Its activations are not plain publications, so the observed arrivals count.
                 measured_root(callback, &model.callbacks[id.0], reading);
             }
         }
@@ -190,7 +190,7 @@ impl Workload {
             .filter(|(server, ns)| ns.is_none() && matches!(server.order, Order::Threads { .. }))
         {
             assumptions.push(format!(
-                "{}: what its looks for work cost was not seen; {} us each",
+                "{}: the cost of its polls for work was not seen; {} us each are assumed",
                 server.name,
                 DISPATCH_NS / 1000
             ));
@@ -200,8 +200,8 @@ impl Workload {
                 continue;
             };
             assumptions.push(format!(
-                "{}: it has not run yet, so what it takes is not known, and no chain that shares an executor or a core with it is \
-                 guaranteed until it has",
+                "{}: it has not run yet, so its execution time is unknown, and no chain that shares an executor or a core with it is \
+                 guaranteed until then",
                 callback.name
             ));
         }
@@ -259,8 +259,8 @@ fn server(model: &Model, number: usize) -> Server {
     Server { name, threads, order, callbacks }
 }
 
-/// Which callbacks never run while another one of a multi-threaded executor does. Where a group is
-/// not known, all are taken to be excluded: the longest wait.
+/// Callbacks that never run while another one of a multi-threaded executor does. If a group is
+/// unknown, all are assumed to be excluded: the longest wait.
 fn excludes(executor: &takt_model::Executor, callbacks: &[usize]) -> Vec<Vec<usize>> {
     let group = |callback: usize| {
         executor.groups.iter().position(|group| group.callbacks.iter().any(|c| c.0 == callback))
@@ -279,7 +279,7 @@ fn excludes(executor: &takt_model::Executor, callbacks: &[usize]) -> Vec<Vec<usi
         .collect()
 }
 
-/// What a person knows it by: its node, where all callbacks are of one, and its thread.
+/// Name for people: its node, if all callbacks belong to one, and its thread.
 fn name(model: &Model, number: usize) -> String {
     let executor = &model.executors[number];
     let thread = executor.threads.first().and_then(|id| model.threads.get(id.0));
@@ -304,7 +304,7 @@ fn activity(
     let callback = &model.callbacks[number];
     let server = callback.executor.0.min(servers.len().saturating_sub(1));
     let mut trouble = match (model.executors.get(callback.executor.0), servers.get(callback.executor.0)) {
-        (None, _) | (_, None) => Some("it belongs to no known executor".to_owned()),
+        (None, _) | (_, None) => Some("its executor is unknown".to_owned()),
         (Some(_), Some(s)) if s.threads.is_empty() => Some("its thread has ended".to_owned()),
         _ => None,
     };
@@ -339,7 +339,7 @@ fn activity(
     let announced = !publishers.is_empty() && publishers.iter().all(|pair| in_start_up_alone(model, *pair));
     if announced {
         assumptions.push(format!(
-            "{}: its messages came in start-up alone, so its arrivals are those seen",
+            "{}: its messages arrived only during start-up, so the analysis uses the observed arrivals",
             callback.name
         ));
         measured_root(&mut activity, callback, reading);
@@ -356,7 +356,7 @@ fn activity(
         measured_root(&mut activity, callback, reading);
         if !publishers.is_empty() {
             assumptions.push(format!(
-                "{}: not all of its messages come from callbacks that can be given a budget, so its arrivals are those seen",
+                "{}: some of its messages come from callbacks that cannot have a budget, so the analysis uses the observed arrivals",
                 callback.name
             ));
         }
@@ -394,9 +394,9 @@ fn in_start_up_alone(model: &Model, (publisher, topic): (usize, usize)) -> bool 
         .any(|it| it.topic.0 == topic && it.arrivals.seen > 1 && it.arrivals.least_span_ns.is_empty())
 }
 
-/// How many messages each publisher sends. Where messages were not counted by activation, at least
-/// as many as were sent each time in the mean are assumed, and that is said; more than a few, and
-/// the arrivals are those seen (nothing is returned).
+/// Number of messages that each publisher sends. If messages were not counted by activation, at
+/// least as many as were sent each time in the mean are assumed, and the log says so; with more
+/// than a few, the arrivals are the observed ones (nothing is returned).
 fn inputs(
     model: &Model,
     callback: &Callback,
@@ -418,7 +418,7 @@ fn inputs(
     let times = if enough { 1 } else { taken.div_ceil(sent.max(1)) };
     if times > 8 {
         assumptions.push(format!(
-            "{}: {taken} messages of {sent} activations, so its arrivals are those seen",
+            "{}: {taken} messages of {sent} activations, so the analysis uses the observed arrivals",
             callback.name
         ));
         return Vec::new();
@@ -446,8 +446,8 @@ fn undelivered(callback: &Callback) -> bool {
     let by_message = !matches!(callback.kind, CallbackKind::Timer { .. } | CallbackKind::Source);
     by_message && callback.delivery.is_none()
 }
-/// What a suspension may be longer than the longest seen, beside the margin of costs: how long a
-/// thread sleeps is never twice the same. 100 microseconds, twice the slack of the kernel's timers.
+/// Addition to the longest observed suspension besides the margin of costs, because sleeps vary:
+/// 100 microseconds, twice the slack of the kernel's timers.
 const SLEEP_VARIES_NS: u64 = 100_000;
 
 fn suspension(callback: &Callback, reading: &Reading) -> Option<Arc<Suspension>> {
@@ -480,7 +480,7 @@ fn cost(callback: &Callback, reading: &Reading, assumptions: &mut Vec<String>) -
             return Cost::new(&curve.most_ns, reading.cost_margin);
         }
         assumptions.push(format!(
-            "{}: no execution-time curve for probability {asked}; the worst seen",
+            "{}: no execution-time curve for probability {asked}; the analysis uses the worst seen",
             callback.name
         ));
     }
@@ -533,7 +533,10 @@ fn order(
         let Some(start) = placed.iter().position(|p| !p) else { break };
         let cut = on_cycle(callbacks, &placed, start);
         let callback = &mut callbacks[cut];
-        assumptions.push(format!("{}: on an activation cycle; its arrivals are those seen", callback.name));
+        assumptions.push(format!(
+            "{}: on an activation cycle; the analysis uses the observed arrivals",
+            callback.name
+        ));
         callback.trouble.get_or_insert_with(|| "it is on an activation cycle".to_owned());
         measured_root(callback, &model.callbacks[cut], reading);
         ready.push(cut);

@@ -65,7 +65,7 @@ fn supply(kernel: Kernel) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What a test program of this crate says in a guest, where all its tests pass.
+/// Output of a test program of this crate in a guest in which all its tests pass.
 fn reported_in_guest(kernel: Kernel, name: &str) -> Result<[String; 2], Box<dyn std::error::Error>> {
     let program = format!("/usr/local/bin/{name}");
     let host = built().ok_or("the program of tests/it is not built: run all tests of the crate")?;

@@ -23,7 +23,7 @@ const HIGHEST_NS: u64 = 1 << 40;
 /// A chain to be measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChainSpec {
-    /// What a person calls it.
+    /// Its name for people.
     pub name: String,
     /// Its callbacks, by their names in the model ([`crate::Callback::name`]).
     pub path: Vec<String>,
@@ -63,7 +63,7 @@ impl Skip {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exceeded {
     pub instance: Completion,
-    /// What was promised.
+    /// The guaranteed bound.
     pub bound_ns: u64,
     /// So many instances, since this was last taken; the one reported here was the longest.
     pub times: u64,
@@ -85,7 +85,7 @@ const SKIPS: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WatchId(pub usize);
 
-/// What was measured of a chain.
+/// Measurements of a chain.
 #[derive(Debug, Clone)]
 pub struct ChainStats {
     spec: ChainSpec,
@@ -212,8 +212,8 @@ impl ChainStats {
         std::mem::replace(self, fresh)
     }
 
-    /// The ends since the last call, repeated ones included, oldest first. Who never calls pays
-    /// memory for the last 65,536.
+    /// The ends since the last call, repeated ones included, oldest first. Without calls, the last
+    /// 65,536 stay in memory.
     pub fn drain(&mut self) -> Vec<Completion> {
         self.ended.drain(..).collect()
     }
@@ -261,7 +261,7 @@ impl ChainStats {
         self.pending.iter().filter(|&&origin_ns| now_ns.saturating_sub(origin_ns) > latest_ns).count()
     }
 
-    /// What is longer is late beyond doubt.
+    /// Latency above which an instance is certainly late.
     fn latest_ns(&self) -> Option<u64> {
         self.spec.goal_ns.map(|goal_ns| goal_ns.saturating_add(self.clock_error_ns))
     }
@@ -285,7 +285,7 @@ impl ChainStats {
         (count > 0).then(|| self.total_ns as f64 / count as f64)
     }
 
-    /// How many latencies are no greater than each of these, as Prometheus counts (to 0.1 %).
+    /// Number of latencies up to each of these bounds, as Prometheus counts (to 0.1 %).
     #[must_use]
     pub fn at_most(&self, bounds_ns: &[u64]) -> Vec<u64> {
         let mut order: Vec<usize> = (0..bounds_ns.len()).collect();
@@ -324,7 +324,7 @@ impl ChainStats {
             .collect()
     }
 
-    /// Where in the path this callback stands.
+    /// Positions of this callback in the path.
     pub(crate) fn positions(&self, name: &str) -> impl Iterator<Item = u32> {
         self.spec.path.iter().enumerate().filter(move |(_, step)| *step == name).map(|(i, _)| i as u32)
     }
@@ -345,8 +345,8 @@ impl ChainStats {
         self.pending.push_back(origin_ns);
     }
 
-    /// Nothing was recorded from `from_ns` on for a while. What was under way is judged by that
-    /// only where it was late already.
+    /// Nothing was recorded from `from_ns` on for a while. Instances under way are judged by that
+    /// only if they were already late.
     pub(crate) fn gap(&mut self, from_ns: u64) {
         let latest_ns = self.latest_ns();
         for origin_ns in self.pending.drain(..) {

@@ -1,5 +1,5 @@
-//! What lies on common cycles of a graph: callbacks that activate each other, executors that
-//! influence each other.
+//! Common cycles of a graph: callbacks that activate each other, executors that influence each
+//! other.
 
 /// The strongly connected components of a graph whose node `n` leads to `next[n]`, each after all
 /// that it leads to and with its members in order (Tarjan, *Depth-first search and linear graph

@@ -34,8 +34,8 @@ id!(
     TopicId
 );
 
-/// What was learnt up to one moment. Identifiers are indices of this snapshot; names are what
-/// stays.
+/// Model learnt up to one moment. Identifiers are indices of this snapshot; only names are
+/// permanent.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Model {
     /// Start of observation, CLOCK_MONOTONIC nanoseconds.
@@ -51,7 +51,7 @@ pub struct Model {
     pub callbacks: Vec<Callback>,
     /// Topics, hidden ones of services and virtual ones of cut cycles included.
     pub topics: Vec<Topic>,
-    /// What cannot be analysed, and why.
+    /// Parts that cannot be analysed, with the reasons.
     pub unanalysable: Vec<Unanalysable>,
     /// Events lost on the way here.
     pub lost_events: u64,
@@ -60,7 +60,7 @@ pub struct Model {
     /// they take part in is guaranteed.
     #[serde(default)]
     pub starting: Vec<u32>,
-    /// What is Python's.
+    /// Python's part.
     #[serde(default)]
     pub python: Python,
     /// By executor, in the order of `executors`: CPU time of looking for work once, at most; 0: it
@@ -128,7 +128,7 @@ pub struct Shortest {
 }
 
 /// Nodes of Python (`rclpy`): no event shows their callbacks, so that chains end where they
-/// subscribe. What they publish is seen, as of any thread that publishes without callbacks.
+/// subscribe. Their publications are seen, as of any thread that publishes without callbacks.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Python {
     pub nodes: Vec<NodeId>,
@@ -139,8 +139,8 @@ pub struct Python {
     /// interpreter and need the right to trace the process. They count as helpers, and stay as they
     /// were.
     pub threads: Vec<ThreadId>,
-    /// What its nodes subscribe to, but for parameter events: chains on the way to these topics end
-    /// there.
+    /// Topics to which its nodes subscribe, except parameter events: chains towards these topics
+    /// end there.
     #[serde(default)]
     pub subscribed: Vec<Subscribed>,
 }
@@ -157,12 +157,12 @@ pub struct Thread {
     pub pid: u32,
     pub tid: u32,
     pub name: String,
-    /// What it does.
+    /// Its role.
     pub role: ThreadRole,
     pub ended: bool,
 }
 
-/// What a thread does.
+/// Role of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThreadRole {
@@ -188,8 +188,8 @@ pub struct Executor {
     pub kind: ExecutorKind,
     /// Its threads; exactly one unless it is multi-threaded.
     pub threads: Vec<ThreadId>,
-    /// What it serves, in the order in which it was registered, which is its priority order within
-    /// a wait set.
+    /// Its callbacks, in the order of their registration, which is their priority order within a
+    /// wait set.
     pub callbacks: Vec<CallbackId>,
     /// Callback groups, where they are known; each callback is in one at most. Callbacks of none:
     /// nothing excludes them from running at once.
@@ -230,20 +230,19 @@ pub enum ExecutorKind {
 /// One callback, or the activity of an event source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Callback {
-    /// What a person calls it: node, and topic, service or period, unique within the model.
+    /// Its name for people: node, and topic, service or period, unique within the model.
     pub name: String,
     /// Its symbol, where known.
     pub symbol: Option<String>,
     /// Its node; `None` for event sources of unknown nodes.
     pub node: Option<NodeId>,
-    /// Who runs it.
+    /// Its executor.
     pub executor: ExecutorId,
-    /// What activates it.
+    /// Its trigger.
     pub kind: CallbackKind,
     /// Topics that it was seen publishing to (a service's response topic included).
     pub publishes: Vec<TopicId>,
-    /// What it was seen sending to each of those topics; a topic that is missing here was not
-    /// counted.
+    /// Messages that it was seen sending to each of those topics; a missing topic was not counted.
     #[serde(default)]
     pub outputs: Vec<Output>,
     /// Activations seen: of a timer or source its releases, of a subscription the arrivals of
@@ -256,11 +255,10 @@ pub struct Callback {
     /// seen to suspend itself.
     #[serde(default)]
     pub suspension: CostCurve,
-    /// How often one activation suspended itself at most.
+    /// Largest number of suspensions of one activation.
     #[serde(default)]
     pub most_suspensions: u64,
-    /// How long the middleware took with messages to it; `None`: it gets none, or nothing was seen
-    /// of that.
+    /// Time of the middleware with messages to it; `None`: it gets none, or none was seen.
     #[serde(default)]
     pub delivery: Option<Delivery>,
     /// Entry `i`: how often `i + 1` activations in a row suspended themselves, at most. Empty:
@@ -271,7 +269,8 @@ pub struct Callback {
     /// `SCHED_DEADLINE` gives the rest of a budget away. Empty: none did.
     #[serde(default)]
     pub yields: Vec<u64>,
-    /// How often it suspends itself or yields cannot be known: its source does not report.
+    /// Whether the numbers of its suspensions and yields are unknown because its source does not
+    /// report them.
     #[serde(default)]
     pub suspension_unseen: bool,
     /// Probabilistic execution-time curves, by rising exceedance probability; empty where none was
@@ -304,7 +303,7 @@ impl Callback {
     }
 }
 
-/// What a callback sends to one topic.
+/// Messages of a callback to one topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     pub topic: TopicId,
@@ -329,7 +328,7 @@ pub struct ProbableCost {
     pub most_ns: Vec<u64>,
 }
 
-/// What activates a callback.
+/// Trigger of a callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallbackKind {
@@ -371,7 +370,7 @@ pub struct Topic {
     pub outside: Outside,
 }
 
-/// What is known of messages whose publishers are not observed: another machine, a container, a
+/// Knowledge about messages whose publishers are not observed: another machine, a container, a
 /// process started before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -396,8 +395,8 @@ pub enum Outside {
     },
 }
 
-/// What the middleware takes with messages to a callback: from the end of the activation that sends
-/// one (from its publication, where no activation does) until it is received by the subscriber's
+/// Time of the middleware with messages to a callback: from the end of the activation that sends
+/// one (from its publication, if no activation does) until it is received by the subscriber's
 /// process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Delivery {
@@ -434,6 +433,6 @@ pub struct Unanalysable {
     /// Chains that end at the callbacks are not touched.
     #[serde(default)]
     pub towards: Option<TopicId>,
-    /// Why, for a person.
+    /// The reason, for a person.
     pub reason: String,
 }

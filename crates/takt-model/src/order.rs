@@ -1,8 +1,8 @@
 //! Bringing events of several threads into the order of time.
 //!
 //! A source hands out what it finds, buffer after buffer: a message can be taken in one poll and
-//! its publication come in the next. What the extractor joins across threads should come in order,
-//! so events are held back until all older ones must have come.
+//! its publication come in the next. Events that the extractor joins across threads should come in
+//! order, so events are held back until all older ones must have come.
 
 use takt_ros::event::Event;
 
@@ -15,7 +15,7 @@ pub struct Reorder {
     late: u64,
 }
 
-/// How long events are held back by default. 50 ms: polls are a few milliseconds apart, and a
+/// Default time for which events are held back. 50 ms: polls are a few milliseconds apart, and a
 /// source that was kept from polling for longer costs a few joins.
 pub const HOLD_NS: u64 = 50_000_000;
 

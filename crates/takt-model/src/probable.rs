@@ -8,8 +8,8 @@
 //! needed before anything can be said about one in a thousand.
 //!
 //! The bound holds for the environment that was seen, and where windows lie too close to be
-//! independent it is too sure of itself. That is why these curves stand beside the worst ones and
-//! never replace them unasked.
+//! independent it is too sure of itself. Therefore these curves are shown next to the worst ones
+//! and never replace them without a request.
 
 use hdrhistogram::Histogram;
 
@@ -110,14 +110,15 @@ impl ProbableRecorder {
     }
 }
 
-/// How many activations must have been seen before anything can be said about this probability.
+/// Number of activations that must have been seen before anything can be said about this
+/// probability.
 #[must_use]
 pub fn needed(exceedance: f64) -> Option<u64> {
     (exceedance > 0.0 && exceedance < 1.0)
         .then(|| ((1.0 - CONFIDENCE).ln() / (-exceedance).ln_1p()).ceil() as u64)
 }
 
-/// How many of the `count` greatest values may be left out so that the next one still is, with
+/// Number of the `count` greatest values that may be left out so that the next one still is, with
 /// confidence, no less than the quantile of the given exceedance: the greatest `j` with
 /// P(Binomial(count, exceedance) ≤ j) ≤ 1 − confidence.
 fn discarded(count: u64, exceedance: f64) -> Option<u64> {

@@ -153,7 +153,7 @@ impl ArrivalRecorder {
         });
     }
 
-    /// Where the limit was first left since the last call.
+    /// First excess since the last call.
     pub fn excess(&mut self) -> Option<crate::guard::Excess> {
         self.limit.as_mut()?.take()
     }
@@ -279,7 +279,7 @@ impl CostRecorder {
         }
     }
 
-    /// What was beyond the limit since the last call, where that goes to an account.
+    /// Execution beyond the limit since the last call, if it goes to an account.
     pub(crate) fn beyond(&mut self) -> Vec<crate::guard::Beyond> {
         self.limit.as_mut().map(|limit| limit.take_beyond()).unwrap_or_default()
     }
@@ -296,7 +296,7 @@ impl CostRecorder {
         });
     }
 
-    /// Where the limit was first left since the last call.
+    /// First excess since the last call.
     pub fn excess(&mut self) -> Option<crate::guard::Excess> {
         self.limit.as_mut()?.take()
     }

@@ -1,7 +1,7 @@
 //! Measured jitter of a chain: how far its latencies, and the times between its ends, are apart.
 //!
 //! **Jitter** is the longest less the shortest latency (absolute response-time jitter: Buttazzo,
-//! *Hard Real-Time Computing Systems*, section 1.2). Where releases are strictly periodic, no two
+//! *Hard Real-Time Computing Systems*, section 1.2). With strictly periodic releases, no two
 //! consecutive ends are further from one period apart than that. **Period jitter** is the longest
 //! less the shortest time between two consecutive ends, which a device at the end of the chain
 //! sees, lost instances included.
@@ -27,7 +27,7 @@ impl Range {
         Self { shortest_ns: ns, longest_ns: ns }
     }
 
-    /// How far they are apart.
+    /// Distance between them.
     #[must_use]
     pub fn width_ns(&self) -> u64 {
         self.longest_ns.saturating_sub(self.shortest_ns)
@@ -51,7 +51,7 @@ impl Range {
     }
 }
 
-/// What was measured of a chain's jitter.
+/// Measurements of a chain's jitter.
 #[derive(Debug, Clone, Default)]
 pub struct Spread {
     /// Latencies since the chain is watched.

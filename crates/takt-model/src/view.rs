@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::{Callback, CallbackKind, Executor, ExecutorKind, Model, PassedOver, ThreadRole};
 
-/// What the graph leaves out.
+/// Parts that the graph leaves out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DotOptions {
     /// Callbacks that never ran, and topics that nobody publishes: every node of ROS 2 brings eight
@@ -110,13 +110,13 @@ impl Model {
         if !python.is_empty() {
             let _ = writeln!(
                 out,
-                "of Python, whose callbacks are not seen: {} ({} threads)",
+                "Python nodes, whose callbacks are not visible: {} ({} threads)",
                 python.join(", "),
                 self.python.threads.len()
             );
         }
         if self.lost_events > 0 {
-            let _ = writeln!(out, "{} events were lost on the way", self.lost_events);
+            let _ = writeln!(out, "{} events were lost", self.lost_events);
         }
         out
     }

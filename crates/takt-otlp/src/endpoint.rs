@@ -1,14 +1,14 @@
-//! Where a collector is.
+//! Address of a collector.
 
 use std::collections::BTreeMap;
 
 use crate::tls::{self, Tls};
 
-/// Why there is nothing to send to.
+/// Reason why there is no destination.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("--otlp {place}: {why}")]
 pub struct EndpointError {
-    /// What was given, without credentials.
+    /// The given address, without credentials.
     place: String,
     why: String,
 }
@@ -56,8 +56,7 @@ impl Endpoint {
         let printable = |text: &str| text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
         let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
         if headers.iter().any(|(name, value)| !is_name(name) || !printable(value)) {
-            let why =
-                "OTEL_EXPORTER_OTLP_HEADERS: a name or a value has a character in it that no header can have";
+            let why = "OTEL_EXPORTER_OTLP_HEADERS: a name or a value contains a character that is not allowed in a header";
             return Err(wrong(url, why));
         }
         let metrics = format!("{base}/v1/metrics");
@@ -67,7 +66,7 @@ impl Endpoint {
         Ok(Self { metrics, logs, headers, tls: tls.map_err(|why| wrong(url, &why))? })
     }
 
-    /// What `new` takes of this process's environment.
+    /// The variables that `new` reads from this process's environment.
     pub fn environment() -> BTreeMap<String, String> {
         std::env::vars().filter(|(name, _)| name.starts_with("OTEL_")).collect()
     }
@@ -76,14 +75,14 @@ impl Endpoint {
 /// A variable of OpenTelemetry's that is no list of names and values.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{variable}: accepted is NAME=VALUE,NAME=VALUE, percent-encoded (a space is %20, a comma %2C, a percent sign %25)"
+    "{variable}: expected NAME=VALUE,NAME=VALUE, percent-encoded (a space is %20, a comma %2C, a percent sign %25)"
 )]
 pub struct PairsError {
-    /// Which.
+    /// The variable.
     variable: &'static str,
 }
 
-/// What a variable of OpenTelemetry's has, `NAME=VALUE,NAME=VALUE`: names and values are
+/// Values of a variable of OpenTelemetry, `NAME=VALUE,NAME=VALUE`: names and values are
 /// percent-encoded, as in W3C Baggage (a space, a comma, a percent sign is `%20`, `%2C`, `%25`).
 ///
 /// # Errors
@@ -128,7 +127,7 @@ fn check(url: &str) -> Result<(), EndpointError> {
     let Some((scheme, rest)) = url.split_once("://") else {
         return Err(wrong(
             url,
-            "accepted is http://HOST:PORT or https://HOST:PORT, with a path where the collector wants one",
+            "expected http://HOST:PORT or https://HOST:PORT, with a path if the collector needs one",
         ));
     };
     let host = rest.split('/').next().unwrap_or_default();
@@ -136,7 +135,7 @@ fn check(url: &str) -> Result<(), EndpointError> {
     if rest.contains('@') {
         return Err(wrong(
             url,
-            "credentials do not belong in it, for a run keeps its command line: set OTEL_EXPORTER_OTLP_HEADERS",
+            "it must not contain credentials, because a run stores its command line: set OTEL_EXPORTER_OTLP_HEADERS",
         ));
     }
     match scheme {
@@ -146,11 +145,11 @@ fn check(url: &str) -> Result<(), EndpointError> {
         {
             Err(wrong(
                 url,
-                "accepted is http://HOST:PORT/PATH or https://…, without spaces, queries and fragments",
+                "expected http://HOST:PORT/PATH or https://…, without spaces, queries and fragments",
             ))
         }
         "http" | "https" => Ok(()),
-        _ => Err(wrong(url, "accepted is http://HOST:PORT or https://HOST:PORT")),
+        _ => Err(wrong(url, "expected http://HOST:PORT or https://HOST:PORT")),
     }
 }
 

@@ -12,7 +12,7 @@ const FINEST: i32 = 6;
 /// A histogram in seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exponential {
-    /// How fine: 2^scale buckets for a factor of two.
+    /// Resolution: 2^scale buckets for a factor of two.
     pub scale: i32,
     /// Index of the first of `counts`.
     pub offset: i32,

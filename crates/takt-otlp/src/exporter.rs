@@ -27,21 +27,21 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The same of the last requests, for which a program waits that wants to end.
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How to send.
+/// Options of sending.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to.
+    /// Destination.
     pub endpoint: Endpoint,
     /// Time between two requests.
     pub interval: Duration,
-    /// What everything is about: `service.name`, `host.name`, the robot.
+    /// Resource of all data: `service.name`, `host.name`, the robot.
     pub resource: Vec<(String, Value)>,
-    /// What every point of a metric says besides: servers keep the resource apart from the points,
-    /// each in its own way, and queries would differ by server.
+    /// Additional labels of every point of a metric: servers keep the resource apart from the
+    /// points, each in its own way, and queries would differ by server.
     pub labels: Vec<(String, String)>,
 }
 
-/// How much a record matters.
+/// Severity of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// All is well.
@@ -55,9 +55,9 @@ pub enum Severity {
 /// A log record.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// What happened, as a program knows it: `takt.verdict`.
+    /// Name of the event, as a program knows it: `takt.verdict`.
     pub event: String,
-    /// How much it matters.
+    /// Its severity.
     pub severity: Severity,
     /// In words.
     pub body: String,
@@ -65,12 +65,12 @@ pub struct Record {
     pub attributes: Vec<(String, Value)>,
 }
 
-/// Why nothing is sent.
+/// Reason why nothing is sent.
 #[derive(Debug, thiserror::Error)]
-#[error("--otlp: no thread for it: {0}")]
+#[error("--otlp: cannot start its thread: {0}")]
 pub struct StartError(#[source] takt_rt::Error);
 
-/// What came of it.
+/// Result of sending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Requests that were accepted.
@@ -83,14 +83,14 @@ pub struct Outcome {
     pub records_lost: u64,
     /// Points that were too many for one request, all requests together.
     pub points_left_out: u64,
-    /// Why the last one that failed did.
+    /// Reason of the last failure.
     pub last_error: Option<String>,
     /// Whether the last metrics were delivered.
     pub complete: bool,
 }
 
 impl Outcome {
-    /// What the user must know, in a sentence; `None` where everything arrived.
+    /// Sentence that the user must see; `None` if everything arrived.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         let mut parts = Vec::new();
@@ -108,7 +108,7 @@ impl Outcome {
             parts.push(format!("{} log records were lost", self.records_lost));
         }
         if self.points_left_out > 0 {
-            parts.push(format!("{} points were too many", self.points_left_out));
+            parts.push(format!("{} points exceeded the limit", self.points_left_out));
         }
         if parts.is_empty() {
             return None;
@@ -124,7 +124,7 @@ enum Queued {
     Wake,
 }
 
-/// What is counted, for whoever does not wait for the end of a call.
+/// Counts for a caller that does not wait for the end of a call.
 #[derive(Debug, Default)]
 struct Counts {
     /// Records that were not delivered.
@@ -182,7 +182,7 @@ impl Exporter {
         let thread = {
             let stop = Arc::clone(&stop);
             takt_rt::thread::spawn_exempt("takt-otlp", "best-effort telemetry", move || {
-                // Where that is refused it stays an ordinary best-effort thread.
+                // If that is refused, it stays an ordinary best-effort thread.
                 let _ = Policy::Other { nice: 19 }.apply(0);
                 sender.work(&records, &stop);
                 // Nobody may wait any more.
@@ -228,12 +228,12 @@ fn unix_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What a collector said, or what kept it from that, fit for a line.
+/// A collector's message, or its failure, in a form for one line.
 fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect()
 }
 
-/// How a request went.
+/// Result of a request.
 enum Answer {
     /// Accepted; of its parts so many not, for this reason.
     Accepted { rejected: u64, why: String },
@@ -340,7 +340,7 @@ impl<S: FnMut(&mut Points)> Sender<S> {
                 self.counts.waiting.fetch_sub(sent, Ordering::Relaxed);
                 self.pending.clear();
             }
-            // What is refused once is refused again.
+            // A refused batch would be refused again.
             Answer::Refused { .. } => {
                 self.counts.lose(sent);
                 self.pending.clear();

@@ -7,18 +7,18 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::tls::Tls;
 
-/// What is read of an answer, head and body each.
+/// Bytes read of an answer, head and body each.
 const MAX_HEAD: usize = 16 << 10;
 const MAX_BODY: usize = 64 << 10;
 
 /// Header lines of an answer at most.
 const MAX_LINES: usize = 64;
 
-/// What a server answered.
+/// Answer of a server.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub status: u16,
-    /// What it wants to be waited for.
+    /// Requested time before a retry.
     pub retry_after: Option<Duration>,
     /// Its beginning; empty where it came in pieces.
     pub body: Vec<u8>,
@@ -179,11 +179,11 @@ fn answer(stream: &mut impl Read) -> Result<Reply, String> {
                 return Ok(reply);
             }
             Ok(httparse::Status::Partial) if bytes.len() >= MAX_HEAD => {
-                return Err("its answer has no end".to_owned());
+                return Err("its answer does not end".to_owned());
             }
             Ok(httparse::Status::Partial) if !more => return Err("it closed the connection".to_owned()),
             Ok(httparse::Status::Partial) => {}
-            Err(error) => return Err(format!("what it answers is no HTTP: {error}")),
+            Err(error) => return Err(format!("its answer is not HTTP: {error}")),
         }
     }
 }

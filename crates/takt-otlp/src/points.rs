@@ -1,4 +1,4 @@
-//! What is sent: points of metrics, by name.
+//! Data to send: points of metrics, by name.
 
 use std::collections::BTreeMap;
 
@@ -42,12 +42,12 @@ pub(crate) fn attribute(name: &str, value: Value) -> KeyValue {
     KeyValue { key: name.to_owned(), value: Some(any(value)) }
 }
 
-/// What a source fills in.
+/// Points that a source fills in.
 #[derive(Debug, Default)]
 pub struct Points {
     pub(crate) start_unix_ns: u64,
     pub(crate) now_unix_ns: u64,
-    /// What every point says: which robot, which machine.
+    /// Labels of every point: the robot and the machine.
     labels: Vec<(String, String)>,
     metrics: BTreeMap<String, Metric>,
     points: usize,

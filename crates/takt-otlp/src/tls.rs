@@ -8,7 +8,7 @@ use std::path::Path;
 /// The variable of OpenTelemetry that names a file with authorities.
 pub(crate) const AUTHORITIES: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
 
-/// How the other side is known.
+/// Identity of the other side.
 #[derive(Clone, Default)]
 pub(crate) struct Tls {
     #[cfg(feature = "tls")]
@@ -18,8 +18,8 @@ pub(crate) struct Tls {
 #[cfg(not(feature = "tls"))]
 impl Tls {
     pub(crate) fn new(_authorities: Option<&str>) -> Result<Self, String> {
-        Err("this takt was built without TLS (cargo build --release --features tls): give the address of a collector on this \
-             machine, which forwards it"
+        Err("this takt was built without TLS (cargo build --release --features tls): pass the address of a collector on this machine that \
+             forwards the metrics"
             .to_owned())
     }
 
@@ -52,7 +52,7 @@ impl Tls {
                     roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
                 }
                 if roots.is_empty() {
-                    return Err(wrong("there is no certificate in it: accepted is PEM".to_owned()));
+                    return Err(wrong("it contains no certificate in PEM format".to_owned()));
                 }
             }
             // Without any, no server is known: the sentence then says how to name one.
@@ -79,14 +79,14 @@ impl Tls {
         mut plain: S,
         work: impl FnOnce(&mut rustls::Stream<'_, rustls::ClientConnection, S>) -> Result<T, String>,
     ) -> Result<T, String> {
-        let Some(config) = &self.config else { return Err("no TLS was prepared".to_owned()) };
+        let Some(config) = &self.config else { return Err("TLS was not prepared".to_owned()) };
         let host = match authority.rsplit_once(':') {
             Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
             _ => authority,
         };
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = rustls::pki_types::ServerName::try_from(host.clone());
-        let name = name.map_err(|_| format!("{host} is no name that a certificate can have"))?;
+        let name = name.map_err(|_| format!("{host} cannot be the name in a certificate"))?;
         let connection = rustls::ClientConnection::new(std::sync::Arc::clone(config), name);
         let mut connection = connection.map_err(|error| error.to_string())?;
         // First and alone, for what is wrong is said of it and not of the request.
@@ -97,24 +97,24 @@ impl Tls {
     }
 }
 
-/// Why there is no TLS with the other side.
+/// Describes why there is no TLS with the other side.
 #[cfg(feature = "tls")]
 fn in_words(error: &std::io::Error) -> String {
     use rustls::{CertificateError, Error, InvalidMessage};
 
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => format!(
-            "the authority of its certificate is not known here: {AUTHORITIES}=FILE names a file with it, in PEM"
+            "the authority that signed its certificate is unknown here: set {AUTHORITIES} to a PEM file that contains it"
         ),
         // One of its verifier's reasons that have no variant.
         Some(error @ Error::InvalidCertificate(CertificateError::Other(_)))
             if error.to_string().contains("CaUsedAsEndEntity") =>
         {
-            "its certificate is that of an authority: it needs one that an authority signed, with basicConstraints=CA:FALSE"
+            "it presents an authority's certificate: it needs one that an authority signed, with basicConstraints=CA:FALSE"
                 .to_owned()
         }
         Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
-            "it speaks no TLS there: http:// asks without".to_owned()
+            "it does not use TLS there: use http://".to_owned()
         }
         _ => format!("TLS: {error}"),
     }

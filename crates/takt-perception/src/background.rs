@@ -25,11 +25,11 @@ const MIN_SHARE: f32 = 0.95;
 /// Depths of one surface that stands still differ by no more than this part: the noise of a stereo
 /// camera at 5 m.
 const STILL: f32 = 0.04;
-/// How far the camera may have moved since, metres and radians.
+/// Largest motion of the camera since then, metres and radians.
 const MOVED_M: f64 = 0.005;
 const MOVED_RAD: f64 = 0.005;
 
-/// Why nothing was learned.
+/// Reason why nothing was learned.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BackgroundError {
     /// A frame of another camera.
@@ -48,7 +48,7 @@ pub enum BackgroundError {
     TooFew(u32),
     /// The camera sees too little.
     #[error(
-        "{:.0} % of the picture have no depth, accepted are {:.0} %: uncover the camera, or place it better",
+        "{:.0} % of the picture has no depth; {:.0} % is accepted: uncover the camera, or move it",
         share * 100.0,
         MAX_LEARNED * 100.0
     )]
@@ -58,8 +58,8 @@ pub enum BackgroundError {
     },
     /// Something stands between the camera and what is monitored.
     #[error(
-        "in {:.0} % of the picture something before the monitored volume hides it, accepted are {:.0} %: remove what \
-         stands before the camera, or place it better",
+        "in {:.0} % of the picture an object in front of the monitored volume hides it; {:.0} % is accepted: remove the object, or move \
+         the camera",
         share * 100.0,
         MAX_LEARNED * 100.0
     )]
@@ -69,7 +69,7 @@ pub enum BackgroundError {
     },
 }
 
-/// Which samples of a camera that stands still never have depth.
+/// Samples of a fixed camera that never have depth.
 ///
 /// There nothing is expected, so nothing is noticed but what has depth: a window or a mirror behind
 /// a place where people walk stays a blind spot. Learning is an act of its own, never done while
@@ -79,7 +79,7 @@ pub enum BackgroundError {
 pub struct Background {
     /// Width, height and sampling step of the picture, pixels.
     size_px: [u32; 3],
-    /// Where the camera was, base frame: position in metres, rotation as a quaternion i, j, k, w.
+    /// Place of the camera, base frame: position in metres, rotation as a quaternion i, j, k, w.
     position_m: [f64; 3],
     rotation: [f64; 4],
     /// Frames that were looked at.
@@ -103,7 +103,7 @@ impl Background {
     pub(crate) fn load(path: &Path, size_px: [u32; 3]) -> Result<Self, ConfigError> {
         let error = |value: String, accepted| ConfigError { name: "sensors.background", value, accepted };
         let text = takt_files::read_to_string(path, takt_files::FIGURES_BYTES).map_err(|e| {
-            error(format!("{} ({e})", path.display()), "a readable file written by learning, or no such key")
+            error(format!("{} ({e})", path.display()), "a readable file written by learning, or omit the key")
         })?;
         Self::parse(&text, size_px).map_err(|why| {
             error(
@@ -116,7 +116,10 @@ impl Background {
     fn parse(text: &str, size_px: [u32; 3]) -> Result<Self, String> {
         let mut found: Self = toml::from_str(text).map_err(|e| e.message().to_owned())?;
         if found.size_px != size_px {
-            return Err(format!("it is of {:?} pixels and step, the camera has {size_px:?}", found.size_px));
+            return Err(format!(
+                "it has {:?} pixels and step, but the camera has {size_px:?}",
+                found.size_px
+            ));
         }
         let [columns, rows] = [0, 1].map(|side| size_px[side].div_ceil(size_px[2]) as usize);
         let fits = |row: &String| row.len() == columns && row.bytes().all(|b| matches!(b, b'#' | b'.'));
@@ -132,7 +135,7 @@ impl Background {
         let [i, j, k, w] = found.rotation;
         let rotation = Quaternion::new(w, i, j, k);
         if !numbers.into_iter().all(|v| v.is_finite()) || (rotation.norm() - 1.0).abs() > 1e-3 {
-            return Err("the pose of the camera makes no sense".into());
+            return Err("the pose of the camera is invalid".into());
         }
         found.holes = found.rows.iter().flat_map(|row| row.bytes().map(|b| b == b'#')).collect();
         let depth =
@@ -145,7 +148,7 @@ impl Background {
             UnitQuaternion::from_quaternion(rotation),
         );
         if found.share() > MAX_LEARNED {
-            return Err(format!("{:.0} % of the picture without depth are too much", found.share() * 100.0));
+            return Err(format!("{:.0} % of the picture without depth is too much", found.share() * 100.0));
         }
         Ok(found)
     }
@@ -161,8 +164,8 @@ impl Background {
         self.holes.get(cell).copied().unwrap_or(false)
     }
 
-    /// Whether a depth is that of what was there while it learned. What is farther is something
-    /// else that came after that was gone.
+    /// Whether a depth is that of what was there while it learned. A farther depth is another
+    /// object that came after the known one was gone.
     pub(crate) fn ends_at(&self, cell: usize, depth_mm: u16) -> bool {
         let learned = f32::from(self.depths.get(cell).copied().unwrap_or(0));
         learned > 0.0 && (f32::from(depth_mm) - learned).abs() <= STILL * learned
@@ -176,7 +179,7 @@ impl Background {
     /// The text of the file.
     ///
     /// # Errors
-    /// What the format refuses.
+    /// The format's error.
     pub fn to_text(&self) -> Result<String, toml::ser::Error> {
         toml::to_string(self)
     }
@@ -256,7 +259,7 @@ impl BackgroundLearner {
         Ok(())
     }
 
-    /// What was learned.
+    /// The learned background.
     ///
     /// # Errors
     /// Too few frames, or too much without depth.

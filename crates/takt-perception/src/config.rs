@@ -23,11 +23,11 @@ use crate::unseen::UnseenConfig;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PerceptionConfig {
-    /// What judges the frames.
+    /// Judge of the frames.
     pub device: Device,
     /// The GPU and how it is kept under control; without effect where the CPU judges.
     pub gpu: GpuConfig,
-    /// What runs the networks on the CPU.
+    /// Engine of the networks on the CPU.
     pub engine: EngineConfig,
     /// When a frame counts as blind.
     pub health: HealthConfig,
@@ -43,7 +43,7 @@ pub struct PerceptionConfig {
     pub detector: DetectorConfig,
     /// The person segmenter.
     pub segmenter: SegmenterConfig,
-    /// How people are carried between detections.
+    /// Carries people from one detection to the next.
     pub tracking: TrackingConfig,
 }
 
@@ -60,7 +60,7 @@ pub struct HealthConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_depth_mm: Option<u16>,
     /// Farthest depth taken as a measurement, millimetres. Depth noise grows with its square; 10 m
-    /// is the D435's stated limit. What is farther counts as unseen: raise it where a camera looks
+    /// is the D435's stated limit. Farther samples count as unseen: raise it if a camera looks
     /// across a hall.
     pub max_depth_mm: u16,
     /// Least share of valid depth samples, 0..1. Stereo depth in a textured cell gives 0.7 and
@@ -68,8 +68,8 @@ pub struct HealthConfig {
     pub min_valid_depth: f32,
     /// Most samples that may be non-zero but outside the sensor's range, as a share of all samples.
     pub max_impossible_depth: f32,
-    /// How long a tile of the image (a sixteenth) may show the very same depth samples, or the
-    /// whole image the very same colours, before the camera counts as frozen, milliseconds, 50
+    /// Time for which a tile of the image (a sixteenth) may show the very same depth samples, or
+    /// the whole image the very same colours, before the camera counts as frozen, milliseconds, 50
     /// to 60000. 80: two equal frames at 30 FPS, as a library repeats them when a sensor is late,
     /// stay below; three do not. The noise of a living sensor changes some of a tile's 400 samples
     /// in every frame. A frame that repeats anything is as old as what it repeats, so that
@@ -83,7 +83,7 @@ pub struct HealthConfig {
     /// free-running sensors at 30 FPS are up to 17 ms apart, and libraries repeat the image of a
     /// sensor that missed a frame, which adds 33 ms; beyond, one of the two has stalled.
     pub max_stream_gap_ms: f32,
-    /// How far in the future a stamp may lie, milliseconds, 0 to 100. 2: as
+    /// Largest distance of a timestamp into the future, milliseconds, 0 to 100. 2: as
     /// `ssm.future_tolerance_ms`.
     pub future_tolerance_ms: f32,
 }
@@ -120,10 +120,11 @@ pub struct OccupancyConfig {
     /// Points lower than this above the floor are floor, metres. 0.15: stereo noise at 4 m stays
     /// below, a foot in front of a leg does not change the distance by more than the foot.
     pub min_height_m: f32,
-    /// Fixtures that always stand in the volume. Whatever is inside is not seen: keep them tight.
+    /// Fixtures that always stand in the volume. Objects inside are not seen: keep the shapes
+    /// tight.
     pub static_boxes: Vec<StaticBox>,
-    /// What the robot itself occupies. Whatever is inside is not seen: keep them tight. Default:
-    /// the tool, from the TCP 0.25 m back along its axis, 0.12 m around.
+    /// Space of the robot itself. Objects inside are not seen: keep the shapes tight. Default: the
+    /// tool, from the TCP 0.25 m back along its axis, 0.12 m around.
     pub robot: Vec<Capsule>,
     /// Neighbouring samples farther apart than this are different things, metres. 0.30 keeps a
     /// person in one piece and splits two people who overlap in the image.
@@ -177,8 +178,8 @@ pub struct DetectorConfig {
     /// `builtin:nanodet_g_416`, or a file: NanoDet, YOLOv5 to YOLO26, YOLOX or RT-DETR, with or
     /// without masks.
     pub model: ModelSource,
-    /// How the model's outputs are laid out. `auto`: found by their shapes, by the file's metadata,
-    /// and by what the model finds in pictures.
+    /// Layout of the model's outputs. `auto` determines it from their shapes, the file's metadata,
+    /// and the model's results on pictures.
     pub layout: DetectorLayout,
     /// Input height and width, for models that leave them open and whose file does not say them.
     pub input_size: Option<[usize; 2]>,
@@ -282,7 +283,7 @@ impl Default for SegmenterConfig {
     }
 }
 
-/// How people are carried between detections.
+/// Carries people from one detection to the next.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrackingConfig {
@@ -470,13 +471,13 @@ pub const MAX_NEAREST_RANK: usize = 64;
 pub struct ConfigError {
     /// Path of the setting.
     pub name: &'static str,
-    /// What was given.
+    /// The received value.
     pub value: String,
-    /// What is accepted.
+    /// The accepted values.
     pub accepted: &'static str,
 }
 
-/// Where a file was looked for; used by error messages.
+/// Paths at which a file was sought; used by error messages.
 pub(crate) fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }

@@ -1,4 +1,4 @@
-//! What judges the frames: the CPU, or a GPU in a process of its own under a time budget.
+//! Judge of the frames: the CPU, or a GPU in a separate process under a time budget.
 
 #![deny(missing_docs)]
 
@@ -11,7 +11,7 @@ use takt_gpu::sharing::Sharing;
 
 use crate::config::ConfigError;
 
-/// What judges the frames (`perception.device`).
+/// Judge of the frames (`perception.device`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Device {
@@ -51,7 +51,7 @@ impl fmt::Display for Device {
     }
 }
 
-/// How the cameras share the GPU.
+/// Sharing of the GPU between cameras.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Streams {
@@ -63,7 +63,7 @@ pub enum Streams {
     Batch,
 }
 
-/// What moves frames and results between host and device.
+/// Method of moving frames and results between host and device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Copies {
@@ -78,7 +78,7 @@ pub enum Copies {
     Kernels,
 }
 
-/// How a thread waits for the GPU.
+/// Waiting method for the GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GpuWait {
@@ -92,7 +92,7 @@ pub enum GpuWait {
     Block,
 }
 
-/// Who answers for a frame that the GPU did not answer within its budget.
+/// Answer for a frame that the GPU did not answer within its budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fallback {
@@ -109,15 +109,15 @@ pub enum Fallback {
     Drop,
 }
 
-/// What a camera says while the circuit breaker is open.
+/// Answer of a camera while the circuit breaker is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenOpen {
-    /// That it cannot judge, which stops the robot at once. The default: a GPU that fails again and
-    /// again is a fault of the cell that somebody should see.
+    /// Answers that it cannot judge, which stops the robot at once. The default: a GPU that fails
+    /// again and again is a fault of the cell that somebody should see.
     #[default]
     Stop,
-    /// What the fallback says: the robot goes on where nobody stands in the volume.
+    /// The fallback's answer: the robot continues if nobody stands in the volume.
     Fallback,
 }
 
@@ -141,7 +141,7 @@ pub struct BreakerConfig {
     /// Frames of each camera in a row that must be answered in time before the breaker closes
     /// again. 10.
     pub trials: u32,
-    /// What the cameras say meanwhile.
+    /// Answer of the cameras in the meantime.
     pub when_open: WhenOpen,
 }
 
@@ -162,9 +162,9 @@ impl Default for BreakerConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GpuConfig {
-    /// Which GPU, as `nvidia-smi` counts them. 0.
+    /// Number of the GPU, as in `nvidia-smi`. 0.
     pub ordinal: u32,
-    /// How the cameras share it.
+    /// Sharing between the cameras.
     pub streams: Streams,
     /// Streams of the cameras above all other work of this machine's processes on the GPU. `true`;
     /// `false` to measure what it brings.
@@ -172,8 +172,8 @@ pub struct GpuConfig {
     /// Streams are made without a priority and get it afterwards (`cuStreamSetAttribute`), where
     /// `priorities` is `true`: to compare the two ways. `false`.
     pub late_priorities: bool,
-    /// How the device is shared with other programs: by turns, in time slices of another length, or
-    /// under MPS with limits. What the driver offers for that, beside what is done here.
+    /// Sharing of the device with other programs: taking turns, in time slices of another length,
+    /// or under MPS with limits. This uses the driver's means, in addition to the measures here.
     pub sharing: Sharing,
     /// Fixed sequences of kernels are launched as one CUDA graph: one launch, and so one chance to
     /// be delayed. `true`.
@@ -183,9 +183,9 @@ pub struct GpuConfig {
     /// that cannot be captured, or whose graph answers otherwise, is launched kernel by kernel, and
     /// the start says so. `true`.
     pub network_graphs: bool,
-    /// What moves frames and results between host and device.
+    /// Method of moving frames and results between host and device.
     pub copies: Copies,
-    /// How threads wait for it.
+    /// Waiting method for it.
     pub wait: GpuWait,
     /// Time for one frame, milliseconds, from the moment that the camera's thread takes it up. 15:
     /// a GPU needs 2 to 5, and with the fallback's 2 ms after it the answer still comes within half
@@ -194,11 +194,11 @@ pub struct GpuConfig {
     /// Whether the budget is enforced. `false` waits for the GPU as the paper does, up to
     /// `breaker.hang_ms`: only to measure what the budget brings.
     pub enforce_budget: bool,
-    /// Who answers for a frame over budget.
+    /// Answer for a frame over budget.
     pub fallback: Fallback,
     /// When the GPU is no longer asked.
     pub breaker: BreakerConfig,
-    /// Where TensorRT engines and compiled kernels are kept. Unset: `~/.cache/takt/gpu`.
+    /// Folder of TensorRT engines and compiled kernels. Unset: `~/.cache/takt/gpu`.
     pub engine_cache: Option<PathBuf>,
     /// Work that gets in the way in the perception process itself, on streams beside the cameras'.
     /// Unset: none. To measure what priorities bring: the driver gives *programs* the GPU by turns

@@ -1,11 +1,11 @@
-//! Why perception cannot start.
+//! Errors of starting perception.
 
 use takt_rt::config::SettingError;
 
 use crate::config::ConfigError;
 use crate::engine::EngineError;
 
-/// Why perception cannot start.
+/// Reason why perception cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum PerceptionError {
     /// A setting is out of range.

@@ -24,7 +24,7 @@ pub struct FrameWatch {
     content_ns: u64,
 }
 
-/// What is kept of a frame.
+/// Facts kept about a frame.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     sequence: u64,
@@ -69,8 +69,8 @@ impl FrameWatch {
     }
 
     /// Capture of the newest content, CLOCK_MONOTONIC nanoseconds: a frame that repeats an earlier
-    /// one in some part shows the world of then. What ages by it is stale when a silent camera
-    /// would be, whatever `frozen_after_ms` is.
+    /// one in some part shows the world of then. Content that ages by it is stale when a silent
+    /// camera would be, whatever `frozen_after_ms` is.
     pub fn content_ns(&self) -> u64 {
         self.content_ns
     }
@@ -103,7 +103,7 @@ impl FrameWatch {
         FrameHealth::Ok
     }
 
-    /// What the next frame is compared with.
+    /// Values with which the next frame is compared.
     fn measure(&self, mut seen: Seen, latest_ns: u64) -> Seen {
         let last = self.last.map(|last| last.streams).unwrap_or_default();
         let pairs = [(&mut seen.streams.colour, last.colour), (&mut seen.streams.depth, last.depth)];

@@ -3,7 +3,7 @@
 /// Order and scale of the channels that a network wants: `(value - mean) * scale`, channel 0 first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Normalisation {
-    /// Which byte of R G B each channel takes.
+    /// Byte of R G B for each channel.
     pub(crate) order: [usize; 3],
     pub(crate) mean: [f32; 3],
     pub(crate) scale: [f32; 3],
@@ -53,7 +53,7 @@ pub(crate) struct Resampler {
 
 impl Resampler {
     /// Prepares an output of `size` (width, height) whose pixel `i` lies at source coordinate
-    /// `origin + (i + 0.5) * scale`. What lies outside the source is padding.
+    /// `origin + (i + 0.5) * scale`. Pixels outside the source are padding.
     pub(crate) fn prepare(&mut self, size: [usize; 2], origin: [f32; 2], scale: [f32; 2], source: [u32; 2]) {
         for (axis, taps) in [&mut self.columns, &mut self.rows].into_iter().enumerate() {
             taps.clear();

@@ -1,6 +1,5 @@
-//! What one frame means: the order of the stages, tracks, people. Where pixels are touched is the
-//! affair of
-//! [`Stages`]: the CPU's, or those of a device.
+//! Interpretation of one frame: the order of the stages, tracks, people. [`Stages`] does all pixel
+//! work, on the CPU or on a device.
 
 use nalgebra::{Isometry3, Point3};
 use takt_link_camera::Intrinsics;
@@ -22,7 +21,7 @@ use crate::view::FrameView;
 /// Most people measured as such in one frame; more are still measured, as unexplained.
 pub(crate) const MAX_PEOPLE: usize = 32;
 
-/// What a mask is made of.
+/// Source of a mask.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum MaskSource {
     /// The segmenter, on a crop around the box.
@@ -42,7 +41,7 @@ pub(crate) struct MaskRequest {
 
 /// Everything that touches pixels, in the order of its calls for each frame.
 pub(crate) trait Stages {
-    /// What may go wrong.
+    /// The stages' error.
     type Error;
 
     /// Takes a frame in and samples its depth.
@@ -52,7 +51,7 @@ pub(crate) trait Stages {
     /// Connected foreground, in order of the first cells; labels are places in the list, from 1.
     /// Only those that are big need be in it.
     fn label(&mut self, question: &Question);
-    /// What [`label`](Self::label) found.
+    /// Blobs that [`label`](Self::label) found.
     fn blobs(&self) -> &[Blob];
     /// Runs the own detector, if there is one.
     fn detect(&mut self, frame: &FrameView, set: &mut DetectionSet) -> Result<bool, Self::Error>;
@@ -76,7 +75,7 @@ pub(crate) trait Stages {
         people: &[Claim],
         overlay: Option<&mut Overlay>,
     ) -> Result<(), Self::Error>;
-    /// What was measured. The share of depth in the boxes of people without any is that of
+    /// The measurements. For people without a box, the share of depth is that of
     /// [`valid_share`](Self::valid_share).
     fn items(&mut self) -> &mut [Item];
     /// Share of a box with depth, foreground or not, of that person.
@@ -156,8 +155,8 @@ impl Judge {
         &self.scene
     }
 
-    /// What [`process`](Self::process) will ask of the stages, ahead of it; `None` for a frame that
-    /// it will not look at.
+    /// Request that [`process`](Self::process) will send to the stages, ahead of it; `None` for a
+    /// frame that it will not examine.
     pub(crate) fn preview<'a>(
         &'a mut self,
         frame: &'a FrameView<'a>,
@@ -199,14 +198,14 @@ impl Judge {
         &self.intrinsics
     }
 
-    /// What the shared detector found meanwhile.
+    /// Takes the shared detector's results since then.
     pub(crate) fn take_detections(&mut self) -> Option<DetectionSet> {
         self.handle.as_mut().and_then(DetectorHandle::take)
     }
 
     /// Judges one frame. `out` is filled whatever happens; after an error its health is
     /// [`FrameHealth::InferenceFailed`].
-    #[allow(clippy::too_many_arguments, reason = "what one frame is made of")]
+    #[allow(clippy::too_many_arguments, reason = "contents of one frame")]
     pub(crate) fn process<S: Stages>(
         &mut self,
         stages: &mut S,

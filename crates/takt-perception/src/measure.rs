@@ -21,11 +21,11 @@ const DENSE_CELLS: u32 = 1500;
 /// A person's box is at least this high in reality, metres: a head and shoulders. Bounds how near
 /// somebody without depth can be.
 const MIN_PERSON_M: f32 = 0.4;
-/// How far lines of sight are followed for somebody without depth, and how finely, metres.
+/// Length and step of lines of sight for a person without depth, metres.
 const MAX_ASSUMED_M: f32 = 10.0;
 const ASSUMED_STEP_M: f32 = 0.05;
 
-/// What is measured as one: a person, or an unexplained piece.
+/// A measured unit: a person, or an unexplained piece.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub(crate) object: Object,
@@ -151,7 +151,7 @@ pub(crate) struct Measurement {
     axes: [Vec<f32>; 3],
 }
 
-/// What a frame asks of the stages.
+/// A frame's request to the stages.
 #[derive(Clone, Copy)]
 pub(crate) struct Question<'a> {
     pub(crate) scene: &'a Scene,
@@ -213,7 +213,7 @@ impl Reach {
     }
 }
 
-/// What a measurement reads.
+/// Input of a measurement.
 pub(crate) struct View<'a> {
     pub(crate) question: &'a Question<'a>,
     /// Labels and blobs of all foreground.
@@ -372,7 +372,7 @@ impl Measurement {
                 return Some(person);
             }
         }
-        // What is small here is part of a blob that is not, so it counts.
+        // A small piece here is part of a blob that is not small, so it counts.
         if piece.big { None } else { self.beside(&piece.box_px, people, view) }
     }
 

@@ -1,4 +1,4 @@
-//! Where a camera is: its mounting, and the robot's pose at capture time.
+//! Pose of a camera: its mounting, and the robot's pose at capture time.
 
 #![deny(missing_docs)]
 
@@ -14,8 +14,7 @@ pub struct FramePose {
     pub camera_in_base: Isometry3<f64>,
     /// The tool centre point in the robot base frame, at capture.
     pub tcp_in_base: Isometry3<f64>,
-    /// What the robot occupied at capture. Empty where nothing of it is known: all of it that is
-    /// seen then counts.
+    /// Space of the robot at capture. Empty if it is unknown: all visible parts then count.
     pub robot: RobotShape,
 }
 
@@ -26,7 +25,7 @@ impl FramePose {
     }
 }
 
-/// What the camera is fixed to.
+/// Frame to which the camera is fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MountFrame {
@@ -36,11 +35,11 @@ pub enum MountFrame {
     Base,
 }
 
-/// How a camera is mounted.
+/// Mounting of a camera.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mount {
-    /// What the camera is fixed to.
+    /// Frame to which the camera is fixed.
     pub frame: MountFrame,
     /// Position of the optical frame in that frame, metres.
     pub position_m: [f64; 3],

@@ -1,4 +1,4 @@
-//! What stands in the monitored volume: depth, back-projected into the robot base frame on a coarse
+//! Objects in the monitored volume: depth, back-projected into the robot base frame on a coarse
 //! grid.
 //!
 //! This half of perception needs no network, is exact where depth is, and sees a new person on the
@@ -40,15 +40,15 @@ impl Volume {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StaticBox {
-    /// What it is, for people.
+    /// Its name, for people.
     pub name: String,
     /// Lowest corner, base frame, metres.
     pub min_m: Point3<f32>,
     /// Highest corner, base frame, metres.
     pub max_m: Point3<f32>,
     /// Whether it gives no depth: a window, a mirror, a black machine. Missing depth on lines of
-    /// sight that end at it is explained then, wherever the camera is. Who stands before it is
-    /// noticed by valid depth alone: keep it tight. `false`.
+    /// sight that end at it is explained then, wherever the camera is. A person in front of it is
+    /// noticed only by valid depth: keep it tight. `false`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_depth: bool,
 }
@@ -135,7 +135,7 @@ pub(crate) struct Scene {
     capsules: Vec<Capsule>,
     /// The capsules of this frame, base frame.
     capsules_now: Vec<Capsule>,
-    /// What holds all of them.
+    /// Volume around all of them.
     robot: Volume,
     min_depth_mm: u16,
     max_depth_mm: u16,
@@ -216,7 +216,7 @@ impl Scene {
         self.capsules.len() + MAX_ROBOT_CAPSULES
     }
 
-    /// What holds all capsules of this frame.
+    /// Volume around all capsules of this frame.
     pub(crate) fn robot(&self) -> &Volume {
         &self.robot
     }
@@ -261,7 +261,7 @@ impl Scene {
         self.axes[2] + self.axes[0] * self.slope_x[u as usize] + self.axes[1] * self.slope_y[v as usize]
     }
 
-    /// Where the camera is, base frame.
+    /// Position of the camera, base frame.
     pub(crate) fn origin(&self) -> Point3<f32> {
         self.origin
     }

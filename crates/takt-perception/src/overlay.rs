@@ -1,6 +1,6 @@
-//! What the view draws over the image.
+//! The view's drawing over the image.
 
-/// Which pixels belong to which object, filled in place.
+/// Pixels of each object, filled in place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overlay {
     /// Sequence number of the frame that it belongs to.

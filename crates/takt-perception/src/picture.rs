@@ -18,8 +18,8 @@ const SAMPLES: f64 = 6_400.0;
 /// say.
 const MIN_VALID: u32 = 16;
 
-/// How many contents are remembered: a driver that goes round in its ring of buffers without
-/// filling them shows a few old pictures in turn. Video4Linux takes up to 32.
+/// Number of remembered contents: a driver that cycles through its ring of buffers without filling
+/// them shows a few old pictures in turn. Video4Linux takes up to 32.
 const REMEMBERED: usize = 32;
 
 /// When something was seen.
@@ -30,7 +30,7 @@ pub(crate) struct Moment {
     pub(crate) capture_ns: u64,
 }
 
-/// What a look at a picture says.
+/// Result of examining a picture.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     /// Whether a part of it is frozen.
@@ -66,7 +66,7 @@ impl Content {
     }
 }
 
-/// What is known of the samples of one tile.
+/// Sums over the samples of one tile.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     depth: u64,

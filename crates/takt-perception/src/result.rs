@@ -1,4 +1,4 @@
-//! What perception reports the safety module: a fixed-size value without pointers, made for an
+//! Perception's report to the safety module: a fixed-size value without pointers, made for an
 //! exchange buffer.
 
 use nalgebra::{Point3, Vector3};
@@ -10,7 +10,7 @@ use crate::unseen::Places;
 /// Most objects one camera reports; the nearest ones are kept.
 pub const MAX_OBJECTS: usize = 16;
 
-/// Why an object is in the list.
+/// Reason why an object is in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ObjectKind {
@@ -133,7 +133,7 @@ pub struct Detections {
     /// Share of depth samples that lie in holes which nothing explains, with the monitored volume
     /// behind, 0..1.
     pub unseen: f32,
-    /// Which places near the tool are seen, and which something hides.
+    /// Visible and hidden places near the tool.
     #[serde(skip)]
     pub places: Places,
     /// TCP position used for the distances, robot base frame, metres.
@@ -172,7 +172,7 @@ impl Default for Detections {
 }
 
 impl Detections {
-    /// What a camera says of a frame that nobody looked at, because its `health` is not
+    /// A camera's report for a frame that was not examined, because its `health` is not
     /// [`FrameHealth::Ok`].
     pub fn blind(camera: u32, frame: &Frame, health: FrameHealth, start_ns: u64, now_ns: u64) -> Self {
         let times = StageTimes {

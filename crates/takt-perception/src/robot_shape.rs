@@ -1,5 +1,4 @@
-//! What the robot occupies in one frame: capsules in its base frame, from the joint angles at
-//! capture.
+//! Space of the robot in one frame: capsules in its base frame, from the joint angles at capture.
 
 use nalgebra::{Isometry3, Point3, Vector3};
 
@@ -8,8 +7,7 @@ use crate::occupancy::{Capsule, CapsuleFrame};
 /// Most capsules of one frame: eight links, a gripper and a held part.
 pub const MAX_ROBOT_CAPSULES: usize = 24;
 
-/// What the robot occupies in one frame, in place: it travels with the frame to wherever that is
-/// judged.
+/// Space of the robot in one frame, stored in place: it travels with the frame to its judge.
 ///
 /// Samples inside are the robot, and whatever is in there with it is not seen: capsules must be
 /// tight, and grown by no more than the robot's place is uncertain.

@@ -1,4 +1,5 @@
-//! What is known of each camera's depth sensor: how near it measures, and where it never does.
+//! Properties of each camera's depth sensor: the nearest distance that it measures, and the places
+//! where it never measures.
 
 #![deny(missing_docs)]
 

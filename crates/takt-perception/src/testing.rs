@@ -1,4 +1,4 @@
-//! What several tests need: the reference picture and hand-made scenes.
+//! Common parts of several tests: the reference picture and hand-made scenes.
 
 use nalgebra::{Isometry3, Matrix3, Rotation3, Translation3, UnitQuaternion};
 use takt_link_camera::{Frame, Intrinsics};

@@ -24,7 +24,7 @@ pub(crate) struct Track {
     /// Confirmed by the detector.
     pub(crate) person: bool,
     pub(crate) confidence: f32,
-    /// Where the person, or the blob, is now.
+    /// Present place of the person or the blob.
     pub(crate) box_px: [f32; 4],
     /// The blob of this frame that continues the track; [`NONE`] without.
     pub(crate) label: u32,

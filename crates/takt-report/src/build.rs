@@ -52,7 +52,7 @@ pub fn build(collection: &Collection, supplements: &Supplements) -> Document {
         // The first measure of a robot is its main one and gets every table and figure.
         let main = !robots.contains(&context.group.robot.as_str());
         robots.push(&context.group.robot);
-        // What a paper's section has shown in its shape is not shown again.
+        // Figures already shown in a paper's section are not repeated.
         let in_paper = papers.iter().any(|(robot, _)| *robot == context.group.robot);
         let section = measure(context, number + 1, main, in_paper);
         measures.push(if main { section } else { section.folded() });
@@ -129,8 +129,8 @@ fn take_lead(contexts: &[Context<'_>], measures: &mut [Section]) -> Option<Figur
     measure.take_figure(&id)
 }
 
-/// The first screen: verdict, one figure, what to do next, and what a reader must not overlook.
-/// What was run and the tables of verdicts follow.
+/// The first screen: verdict, one figure, what to do next, and what a reader must not overlook. The
+/// conditions of the runs and the tables of verdicts follow.
 fn introduction(
     collection: &Collection,
     contexts: &[Context<'_>],
@@ -209,7 +209,7 @@ fn what_was_run(collection: &Collection, contexts: &[Context<'_>]) -> String {
             fact(&machine.preemption)
         );
     } else {
-        text += ", on machines that differ";
+        text += ", on different machines";
     }
     text += ".";
     let several = |c: &&Context<'_>| !tables::judged::judged(contexts, &c.group.robot).is_empty();
@@ -218,7 +218,7 @@ fn what_was_run(collection: &Collection, contexts: &[Context<'_>]) -> String {
     }
     if !collection.common.is_empty() {
         let same: Vec<String> = collection.common.iter().map(|f| format!("{} {}", f.name, f.value)).collect();
-        text += &format!(" The same in all runs: {}.", same.join(", "));
+        text += &format!(" Identical in all runs: {}.", same.join(", "));
     }
     text
 }
@@ -230,12 +230,10 @@ fn answer(context: &Context<'_>, section: &mut Section) -> Vec<Table> {
     match &context.digests {
         [digest] => match &digest.verdict {
             Some(report) => section.add(Block::Verdict(report.verdict, sentence(&report.reasons))),
-            None => {
-                section.add(Block::Paragraph("No deadline is set, so that there is no verdict.".to_owned()))
-            }
+            None => section.add(Block::Paragraph("No deadline is set, so there is no verdict.".to_owned())),
         },
         _ if judged().count() == 0 => {
-            section.add(Block::Paragraph("No deadline is set, so that there are no verdicts.".to_owned()));
+            section.add(Block::Paragraph("No deadline is set, so there are no verdicts.".to_owned()));
         }
         digests => {
             let deadlines: Vec<u64> = {
@@ -258,23 +256,23 @@ fn answer(context: &Context<'_>, section: &mut Section) -> Vec<Table> {
                 let missed = those.filter(has_missed).count();
                 let what = match verdict {
                     Verdict::Pass if missed > 0 => format!(
-                        "kept what is claimed with enough evidence, {missed} of them with misses of {deadline}"
+                        "met the claim with enough evidence, {missed} of them with misses of {deadline}"
                     ),
                     Verdict::Pass => format!("met {deadline} with enough evidence"),
                     // A robot that stopped, or lost frames, fails without a late job.
                     Verdict::Fail if missed == 0 => {
-                        format!("failed for other reasons than {deadline}: the table names them")
+                        format!("failed for reasons other than {deadline}, which the table lists")
                     }
                     Verdict::Fail if missed == number => format!("missed {deadline} at least once"),
                     Verdict::Fail => format!(
-                        "failed: {missed} missed {deadline} at least once, {} for other reasons, which the table names",
+                        "failed: {missed} missed {deadline} at least once, {} for other reasons, which the table lists",
                         number - missed
                     ),
                     Verdict::Inconclusive if missed > 0 => format!(
-                        "show neither a PASS nor a FAIL of what is claimed: {missed} missed {deadline} at least once"
+                        "support neither a PASS nor a FAIL of the claim: {missed} missed {deadline} at least once"
                     ),
                     Verdict::Inconclusive => {
-                        format!("missed nothing, but the evidence does not carry a PASS for {deadline}")
+                        format!("missed nothing, but the evidence is too weak for a PASS for {deadline}")
                     }
                 };
                 let all = count(digests.len(), "configuration", "configurations");
@@ -291,7 +289,7 @@ fn answer_all(judged: &[&Context<'_>], section: &mut Section) -> Vec<Table> {
     let overalls = tables::judged::overalls(judged);
     match &overalls[..] {
         [] => {
-            section.add(Block::Paragraph("No deadline is set, so that there is no verdict.".to_owned()));
+            section.add(Block::Paragraph("No deadline is set, so there is no verdict.".to_owned()));
             return Vec::new();
         }
         [(configuration, report)] => {
@@ -334,8 +332,8 @@ fn warnings(collection: &Collection, contexts: &[Context<'_>]) -> Vec<String> {
     let mut warnings = Vec::new();
     if !collection.gaps.is_empty() {
         warnings.push(format!(
-            "{} left out of all tables and figures; section \"Runs\" says which and why.",
-            count(collection.gaps.len(), "thing that was found is", "things that were found are")
+            "{} left out of all tables and figures; see section \"Runs\" for the reasons.",
+            count(collection.gaps.len(), "folder or file is", "folders or files are")
         ));
     }
     let failed: usize = contexts.iter().flat_map(|c| c.digests).map(|d| d.failed.len()).sum();
@@ -355,39 +353,39 @@ fn warnings(collection: &Collection, contexts: &[Context<'_>]) -> Vec<String> {
         ));
     }
     if let Some(runs) = keys(&|r| r.seal.is_gone(&r.header)) {
-        warnings.push(format!("Finished, and without a seal: {runs}. Their figures prove nothing."));
+        warnings.push(format!("Finished without a seal: {runs}. Their figures prove nothing."));
     }
     if let Some(runs) = keys(&|r| matches!(r.seal, Seal::Changed(_))) {
         warnings.push(format!(
-            "Files were changed after the run was sealed: {runs}. Their figures prove nothing."
+            "Runs whose files were changed after sealing: {runs}. Their figures prove nothing."
         ));
     }
     let differing = unplanned(collection);
     if !differing.is_empty() {
         let facts: Vec<String> = differing.iter().map(|name| name.replace('_', " ")).collect();
         warnings.push(format!(
-            "The machines of the runs differ ({}): differences between configurations may come from them. Section \"Machine\" \
-             says which run has what.",
+            "The machines of the runs differ ({}): differences between configurations may come from them. Section \"Machine\" lists each \
+             run's machine.",
             facts.join(", ")
         ));
     }
     if collection.runs.iter().any(in_counted_time) {
         warnings.push(
-            "Time is counted in instructions: verdicts compare kernels, and are none about a board. Section \"What virtual time \
-             means\" says more."
+            "Time is counted in instructions: verdicts compare kernels and say nothing about a board. See section \"What virtual time \
+             means\"."
                 .to_owned(),
         );
     }
     if let Some(runs) = keys(&|r| !r.header.not_granted.is_empty()) {
-        warnings.push(format!("The kernel did not grant all settings that were asked for: {runs}."));
+        warnings.push(format!("The kernel did not grant all requested settings: {runs}."));
     }
     if let Some(runs) = keys(&|r| r.header.records_lost > 0) {
-        warnings.push(format!("Records were lost on the way to the samples: {runs}."));
+        warnings.push(format!("Runs that lost records before they were stored: {runs}."));
     }
     let stolen = collection.runs.iter().map(|r| r.header.cpu.stolen).fold(0.0, f64::max);
     if stolen >= STOLEN_WARNING {
         warnings.push(format!(
-            "A hypervisor took up to {:.1} % of the processor time: the worst values here may be its doing, not the kernel's.",
+            "A hypervisor took up to {:.1} % of the processor time: the worst values here may come from it, not from the kernel.",
             100.0 * stolen
         ));
     }
@@ -462,7 +460,7 @@ fn conditions(collection: &Collection) -> Section {
     match tables::shortfalls(collection) {
         Some(table) => section.add(Block::Table(table)),
         None => section.add(Block::Paragraph(
-            "Every setting that was asked for was granted, and no run reports a problem.".to_owned(),
+            "Every requested setting was granted, and no run reports a problem.".to_owned(),
         )),
     }
     match tables::interference(collection) {
@@ -475,14 +473,14 @@ fn conditions(collection: &Collection) -> Section {
 fn provenance(collection: &Collection) -> Section {
     let mut section = section("runs", "Runs", Vec::new());
     section.add(Block::Paragraph(
-        "All tables and figures are computed from these directories and nothing else. The hash stands for every file of a run: \
-         sha256sum of its hashes.json gives the same."
+        "All tables and figures are computed only from these directories. The hash covers every file of a run: sha256sum of its \
+         hashes.json gives the same value."
             .to_owned(),
     ));
     section.add(Block::Table(tables::runs(collection)));
     match tables::gaps(collection) {
         Some(table) => section.add(Block::Table(table)),
-        None => section.add(Block::Paragraph("Nothing that was found is left out.".to_owned())),
+        None => section.add(Block::Paragraph("No folder or file is left out.".to_owned())),
     }
     section
 }

@@ -28,14 +28,14 @@ pub struct Run {
     pub dir: RunDir,
     /// Name of the directory.
     pub name: String,
-    /// What it says about itself.
+    /// Its header.
     pub header: RunHeader,
     /// Whether that can be believed.
     pub seal: Seal,
 }
 
 impl Run {
-    /// What a verdict needs of it beside its series.
+    /// Inputs of a verdict about it besides its series.
     pub(crate) fn verdict_source(&self) -> crate::verdict::Source<'_> {
         crate::verdict::Source { header: &self.header, doubt: self.seal.doubt_of(&self.header) }
     }
@@ -50,7 +50,7 @@ impl Run {
         Source { key: self.key.clone(), name: self.name.clone(), hash }
     }
 
-    /// What a reader of figures from this run must know, a few words each.
+    /// Labels that a reader of figures from this run must know, a few words each.
     pub fn labels(&self) -> Vec<String> {
         let mut labels = Vec::new();
         match &self.seal {
@@ -80,7 +80,7 @@ impl Run {
 pub struct Gap {
     /// A directory, or a measure of a run.
     pub what: String,
-    /// Why it is left out.
+    /// Reason why it is left out.
     pub why: String,
 }
 
@@ -96,7 +96,8 @@ pub struct Configuration {
     /// Runs that were planned and are not there: name of the directory and why.
     pub absent: Vec<(String, String)>,
     robot: String,
-    /// Where its first run is or would be: configurations stand in the order of their directories.
+    /// Actual or expected path of its first run: configurations are listed in the order of their
+    /// directories.
     first: PathBuf,
 }
 
@@ -125,7 +126,7 @@ pub struct Fact {
 pub struct Collection {
     /// The runs, in the order of their directories.
     pub runs: Vec<Run>,
-    /// What is left out.
+    /// Items left out.
     pub gaps: Vec<Gap>,
     /// The configurations, in the order of their directories: a campaign numbers them in the order
     /// of its factors.
@@ -209,11 +210,11 @@ fn search(path: &Path, depth: usize, gaps: &mut Vec<Gap>, absent: &mut Vec<Absen
     for folder in folders {
         let what = clean(&folder.display().to_string());
         if folder.extension().is_some_and(|e| e.to_string_lossy().starts_with("cut")) {
-            gaps.push(Gap { what, why: "what a kill left of a run that was done again".to_owned() });
+            gaps.push(Gap { what, why: "left by a killed run that was repeated".to_owned() });
         } else if !folder.join(RUN_FILE).is_file()
             && (folder.join(SAMPLES_FOLDER).is_dir() || folder.join(HASHES_FILE).is_file())
         {
-            gaps.push(Gap { what, why: format!("looks like a run directory and has no {RUN_FILE}") });
+            gaps.push(Gap { what, why: format!("looks like a run directory but has no {RUN_FILE}") });
         } else {
             search(&folder, depth - 1, gaps, absent);
         }
@@ -322,7 +323,7 @@ fn disambiguate(configurations: &mut [Configuration], runs: &[Run]) {
     }
 }
 
-/// What a measure is: where its numbers come from.
+/// Definition of a measure: the source of its numbers.
 pub(crate) fn definition(measure: &Measure) -> String {
     match &measure.since_column {
         Some(since) => format!("{}:{} since {since}", measure.file, measure.column),
@@ -370,7 +371,7 @@ fn groups(runs: &[Run], configurations: &[Configuration], gaps: &mut Vec<Gap>) -
                 let (group, defined) = &mut groups[place];
                 if *defined != definition(measure) {
                     let why = format!(
-                        "it is {} here and {defined} in other runs: not put together",
+                        "it is {} here but {defined} in other runs: not combined",
                         definition(measure)
                     );
                     gap(measure, why);

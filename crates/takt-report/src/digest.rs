@@ -1,6 +1,5 @@
-//! What a report needs of a measure in one configuration, in bounded size: samples are read once,
-//! digested and dropped, so that a campaign of any number of runs needs the memory of its largest
-//! configuration.
+//! Digest of a measure in one configuration, in bounded size: samples are read once, digested and
+//! dropped, so that a campaign of any number of runs needs the memory of its largest configuration.
 
 use takt_rundir::{Measure, Series, judged as judged_places};
 use takt_stats::evt;
@@ -35,13 +34,13 @@ pub struct RunDigest {
     pub timed: bool,
     /// The series, thinned to least and greatest values per column.
     pub columns: Vec<(f64, f64, f64)>,
-    /// How its maximum grew.
+    /// Growth of its maximum.
     pub max_trend: Vec<MaxPoint>,
-    /// How its mean developed.
+    /// Development of its mean.
     pub mean_trend: Vec<MeanPoint>,
-    /// Where the raw samples are only the first ones of what the recorder saw: how many.
+    /// Number of raw samples, if these are only the first ones of those that the recorder saw.
     pub raw_samples: Option<u64>,
-    /// What else must be known about its samples.
+    /// Further remark about its samples.
     pub remark: Option<String>,
 }
 
@@ -72,11 +71,11 @@ pub struct Digest {
     pub tail: Option<Result<evt::Tail, NoTail>>,
     /// The verdict; `None` without a deadline.
     pub verdict: Option<VerdictReport>,
-    /// Where quantiles have the resolution of a recorder, that is said here.
+    /// Resolution of the quantiles, if they have that of a recorder.
     pub resolution: Option<String>,
     /// Whether the verdict of a run needs this measure beside others.
     pub judged: bool,
-    /// Why misses of a run do not count, by the run's number.
+    /// Reasons why misses of a run do not count, by the run's number.
     pub excused: Vec<(usize, String)>,
     /// The phases of the runs, repetitions together; none where a run reported none or kept only
     /// its first samples.
@@ -115,7 +114,7 @@ impl Digest {
         self.quantiles.iter().find(|estimate| (estimate.q - q).abs() < 1e-12)
     }
 
-    /// Why its misses do not count; `None` where any run without an excuse has one.
+    /// Reason why its misses do not count; `None` if any run without an excuse has one.
     pub fn excuse(&self) -> Option<&str> {
         let excused = |run: usize| self.excused.iter().any(|(other, _)| *other == run);
         let counts = |r: &RunDigest| {
@@ -163,8 +162,8 @@ pub fn digests(collection: &Collection, group: &Group) -> Vec<Digest> {
         done
     };
     let mut digests = std::thread::scope(|scope| {
-        // Where no thread can be had (little address space, a limit of processes), this one does it
-        // all.
+        // If no thread can be started (little address space, a limit of processes), this one does
+        // all the work.
         let helper = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
         let helpers: Vec<_> = (1..threads).filter_map(helper).collect();
         let mut digests = work();
@@ -186,7 +185,7 @@ fn sample_bytes(run: &Run, measure: &Measure) -> u64 {
     size("parquet") + size("csv")
 }
 
-/// What is gathered while the runs of a configuration are read.
+/// Data collected while the runs of a configuration are read.
 struct Gathered {
     pool: Pool,
     runs: Vec<RunDigest>,
@@ -256,7 +255,7 @@ fn digest(collection: &Collection, configuration: usize, members: &[(usize, Meas
         let outcome = if measure.deadline_ns != deadline_ns {
             let show = |d: Option<u64>| d.map_or("no deadline".to_owned(), |d| crate::words::time(d as f64));
             Err(format!(
-                "its deadline is {} where other repetitions have {}: not put together",
+                "its deadline is {}, but other repetitions have {}: not combined",
                 show(measure.deadline_ns),
                 show(deadline_ns)
             ))
@@ -297,8 +296,8 @@ fn digest(collection: &Collection, configuration: usize, members: &[(usize, Meas
         phases: if incomplete { Vec::new() } else { phases(by_phase, deadline_ns) },
     };
     digest.verdict = verdict.map(|report| {
-        // Where several measures are judged, what is in none of them belongs to the verdict over
-        // all.
+        // If several measures are judged, samples that belong to none of them belong to the verdict
+        // over all.
         let several = members.iter().any(|(run, _)| judged_places(&header(run).measures).len() > 1);
         let own = || members.iter().map(|(run, _)| collection.runs[*run].verdict_source());
         let runs: Vec<_> = if several { Vec::new() } else { own().collect() };
@@ -313,7 +312,7 @@ fn unread(report: VerdictReport, digest: &Digest) -> VerdictReport {
         return report;
     }
     let words = crate::words::count(digest.failed.len(), "run could not be read", "runs could not be read");
-    report.concluded(&[], &[format!("{words}, so that a miss may be among its samples")])
+    report.concluded(&[], &[format!("{words}, so its samples may include a miss")])
 }
 
 fn of_series(run: usize, measure: &Measure, series: &Series) -> RunDigest {

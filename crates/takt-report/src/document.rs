@@ -1,4 +1,4 @@
-//! What a report says, before it is written as HTML or Markdown: one content, so that the two
+//! Content of a report before it is written as HTML or Markdown: one content, so that the two
 //! cannot differ.
 
 use takt_stats::Verdict;
@@ -54,7 +54,7 @@ impl Section {
         Self { is_folded: true, ..self }
     }
 
-    /// What it says.
+    /// Its blocks.
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
     }
@@ -81,7 +81,7 @@ pub struct Document {
     /// Its sections: those of papers that the runs reproduce, then the introduction, then the
     /// others.
     pub sections: Vec<Section>,
-    /// How many sections of papers there are.
+    /// Number of the papers' sections.
     pub papers: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong with a report.
+//! Errors of a report.
 
 use std::path::PathBuf;
 
@@ -25,28 +25,28 @@ pub enum Error {
     Mcap(String),
     /// Two things cannot be compared.
     #[error(
-        "the machines differ, so a difference may come from them and not from what was changed: {differences}; \
-         ask for a comparison across machines to see it nevertheless"
+        "the machines differ, so a difference may come from them rather than from the change under test: {differences}; pass \
+         --across-machines to compare anyway"
     )]
     MachinesDiffer { differences: String },
     /// Nothing on one side matches anything on the other.
     #[error("nothing to compare: {reason}")]
     NothingInCommon { reason: String },
     /// A run, or a folder of summaries, cannot be shipped as a result.
-    #[error("{run} cannot be a shipped result: {why}")]
+    #[error("{run} cannot be used as a result: {why}")]
     NotShippable {
         /// The run or the folder.
         run: String,
-        /// Why not, and the way out.
+        /// The reason, and the way out.
         why: String,
     },
     /// A measure is not the same thing in two runs.
-    #[error("\"{measure}\" is {expected} in one run and {found} in another: they are never put together")]
+    #[error("\"{measure}\" is {expected} in one run and {found} in another, so they cannot be combined")]
     MixedMeasure {
         measure: String,
-        /// What it is in the first.
+        /// Its value in the first.
         expected: String,
-        /// What it is in the other.
+        /// Its value in the other.
         found: String,
     },
 }

@@ -2,8 +2,8 @@
 //! misses, whoever shows them (`run`, `bench`, `campaign`, `report`, `compare`).
 //!
 //! A sample file keeps the first rows of a long run; a recorder of constant size saw every value of
-//! the measured window. Where it saw more than the rows within the window report, the figures are
-//! its own; else both hold the same values, and samples give quantiles exactly. Count, mean,
+//! the measured window. If it saw more than the rows within the window report, the figures are its
+//! own; otherwise both hold the same values, and samples give quantiles exactly. Count, mean,
 //! deviation, extremes and misses are exact either way.
 
 use takt_rundir::{Measure, RunDir, Series};
@@ -26,11 +26,11 @@ pub struct Figures {
     pub skipped: u64,
     /// The samples that were kept one by one, in the order of time: all of them, or the first ones.
     pub series: Series,
-    /// What saw every value, where the samples are only the first ones.
+    /// Counts of every value, if the samples are only the first ones.
     pub streamed: Option<Streamed>,
     /// Time that was measured, seconds; `None` where nothing shows it.
     pub seconds: Option<f64>,
-    /// What else must be known about the samples.
+    /// Further remark about the samples.
     pub remark: Option<String>,
 }
 
@@ -47,7 +47,7 @@ impl Figures {
         let recorded = measure.recorder.as_deref().map(|file| streamed(dir, file));
         let (recorded, remark) = match recorded {
             Some(Ok(recorded)) => (Some(recorded), None),
-            Some(Err(why)) => (None, Some(format!("only the samples kept one by one, for {why}"))),
+            Some(Err(why)) => (None, Some(format!("only the individually stored samples, because {why}"))),
             None => (None, None),
         };
         let inside = series.as_ref().map_or(0, |s| s.values_ns.len() as u64);
@@ -99,7 +99,7 @@ impl Figures {
         self.missed().and(self.misses).map(|misses| misses.longest_run)
     }
 
-    /// How many samples were kept one by one, where these are only the first ones.
+    /// Number of individually stored samples, if these are only the first ones.
     pub fn kept(&self) -> Option<u64> {
         self.streamed.as_ref().map(|_| self.series.values_ns.len() as u64)
     }
@@ -136,7 +136,7 @@ fn rate_of(measure: &Measure) -> Option<f64> {
     measure.rate_hz.filter(|rate| *rate > 0.0)
 }
 
-/// What was measured of the window; from the window, the samples' own times, or their number.
+/// Measured time of the window: from the window, the samples' own times, or their number.
 fn span_s(measure: &Measure, series: &Series) -> Option<f64> {
     if let Some(measured_ns) = measure.measured_ns {
         return Some(measured_ns as f64 / 1e9);
@@ -156,7 +156,7 @@ fn in_floats(values_ns: &[u64]) -> Vec<f64> {
 /// Reads the file in which a long run keeps every value by size.
 pub(crate) fn streamed(dir: &RunDir, file: &str) -> Result<Streamed, String> {
     if file.is_empty() || file.contains(['/', '\\', '\0']) || file.starts_with('.') {
-        return Err(format!("recorder file \"{file}\" is no plain name"));
+        return Err(format!("recorder file \"{file}\" is not a plain name"));
     }
     dir.read_json(file).map_err(|e| e.to_string())
 }
@@ -196,7 +196,7 @@ impl Pool {
     /// Adds a run whose measure has the same deadline.
     ///
     /// # Errors
-    /// Where its recorder cannot be joined with those before.
+    /// Its recorder cannot be merged with the earlier ones.
     pub fn add(&mut self, figures: &Figures) -> Result<(), RecorderError> {
         let values = &figures.series.values_ns;
         let left = POOLED_AT_MOST.saturating_sub(self.ordered.len());

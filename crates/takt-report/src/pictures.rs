@@ -1,4 +1,4 @@
-//! Which figures a measure gets, and what they say about themselves.
+//! Choice of a measure's figures, and their captions.
 
 use takt_rundir::Factor;
 
@@ -58,7 +58,7 @@ fn parts<T>(items: &[T], size: usize) -> impl Iterator<Item = (String, String, &
     })
 }
 
-/// What the robot says below a figure, after the caption.
+/// The robot's remark below a figure, after the caption.
 fn remark(context: &Context<'_>, figure: Drawn) -> String {
     let remark = context.supplement.and_then(|supplement| supplement.remark(context.group, figure));
     remark.map_or_else(String::new, |remark| format!(" {remark}"))
@@ -80,10 +80,10 @@ pub fn rows(context: &Context<'_>, id: &str) -> Vec<Figure> {
             id: format!("{id}-bars{suffix}"),
             title: format!("{title}: mean and worst{part}"),
             caption: if repeated {
-                "Bars: median over the repetitions; whiskers: least and greatest repetition.".to_owned()
+                "Bars: median over the repetitions. Whiskers: least and greatest repetition.".to_owned()
             } else {
-                "One run per configuration, so that the whiskers have no length.".to_owned()
-            } + " On a logarithmic axis the lengths of bars do not compare; their ends do."
+                "One run per configuration, so there are no whiskers.".to_owned()
+            } + " On the logarithmic axis, compare the ends of bars, not their lengths."
                 + &remark(context, Drawn::Bars),
         };
         let rows: Vec<BarRow> = chunk
@@ -118,8 +118,8 @@ pub fn rows(context: &Context<'_>, id: &str) -> Vec<Figure> {
         let words = Words {
             id: format!("{id}-distribution{suffix}"),
             title: format!("{title}: distribution{part}"),
-            caption: "All repetitions together, bins of equal ratio. Heights are logarithmic, so that a single sample far out is \
-                      seen beside a million in the middle."
+            caption: "All repetitions together, bins of equal ratio. Heights are logarithmic, so a single outlier is visible next to a \
+                 million samples in the middle."
                 .to_owned()
                 + &remark(context, Drawn::Distribution),
         };
@@ -179,8 +179,8 @@ pub(crate) fn by_phase(context: &Context<'_>, id: &str) -> Vec<Figure> {
         let words = Words {
             id: format!("{id}-phases{suffix}"),
             title: format!("{}: share of samples up to a value, by phase{part}", context.group.title),
-            caption: "A goal is kept where a curve lies left of its line. A dot stands at the greatest value; all repetitions \
-                      together. A sample belongs to the phase in which it began."
+            caption: "A goal is met if the curve lies left of its line. A dot marks the greatest value; all repetitions together. A sample \
+                 belongs to the phase in which it began."
                 .to_owned(),
         };
         let curves: Vec<String> = chunk.iter().map(|d| context.name(d).to_owned()).collect();
@@ -275,15 +275,15 @@ pub fn series(context: &Context<'_>, id: &str) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (suffix, part, chunk) in parts(&drawn, PANELS) {
         let mut caption = format!(
-            "Thinned to {} columns; each spans the least to the greatest value of its time, so that every spike is there. Of \
-             repetitions, the one with the greatest value is drawn.",
+            "Thinned to {} columns; each spans the least to the greatest value in its interval, so every spike is visible. The repetition \
+             with the greatest value is drawn.",
             crate::figure::COLUMNS
         );
         if factor.is_some() {
-            caption += " With interference over without.";
+            caption += " With interference divided by without.";
         }
         if partial {
-            caption += " Of long runs only the first samples are kept one by one, and only these are drawn.";
+            caption += " Long runs store only their first samples individually, and only these are drawn.";
         }
         let words = Words {
             id: format!("{id}-series{suffix}"),
@@ -297,7 +297,7 @@ pub fn series(context: &Context<'_>, id: &str) -> Vec<Figure> {
     figures
 }
 
-/// How maximum and mean developed (DAQ paper, Figs. 3 to 5).
+/// Development of maximum and mean (DAQ paper, Figs. 3 to 5).
 pub(crate) fn trends(context: &Context<'_>, id: &str) -> Vec<Figure> {
     let axis = Axis { quantity: &context.group.title, unit: context.unit };
     // Without times and rate there is no time to draw over.
@@ -322,7 +322,7 @@ pub(crate) fn trends(context: &Context<'_>, id: &str) -> Vec<Figure> {
                 id: format!("{id}-{kind}-trend{suffix}"),
                 title: format!("{}: {name}{part}", context.group.title),
                 caption: format!(
-                    "Over the time since the first sample; of repetitions, the one with the greatest value. {caption}"
+                    "Over the time since the first sample, for the repetition with the greatest value. {caption}"
                 ),
             };
             let curves: Vec<Line> = chunk
@@ -370,8 +370,8 @@ pub fn late(collection: &Collection, traced: &[Traced], worst: &[(usize, &Window
         let words = Words {
             id: format!("kernel-late-{}", number + 1),
             title: format!("The worst late releases: where the time went{part}"),
-            caption: "A bar for each, from the planned release to the end of the job; its parts stand by cause and not in the \
-                      order of time, and what none of them accounts for is left empty."
+            caption: "One bar for each, from the planned release to the end of the job. Its parts are ordered by cause, not by time; \
+                 unexplained time is left empty."
                 .to_owned(),
         };
         let rows: Vec<WindowRow> = chunk.iter().map(row).collect();
@@ -396,7 +396,7 @@ fn late_row(collection: &Collection, traced: &[Traced], run: usize, window: &Win
     WindowRow {
         name: format!("{} release {index}", collection.runs[run].key),
         parts: window.parts.iter().filter_map(part).collect(),
-        otherwise: format!("{}: the parts are not known", cause_title(&window.cause)),
+        otherwise: format!("{}: the parts are unknown", cause_title(&window.cause)),
         wake_ns: sound(window.lateness_us).map(|us| us * 1e3),
         end_ns: window.length_ns(),
         wake_limit_ns: limits.lateness_ns.map(|ns| ns as f64),

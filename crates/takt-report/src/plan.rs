@@ -1,5 +1,4 @@
-//! What a campaign meant to run, so that a run that is not there leaves a labelled gap and not a
-//! shorter table.
+//! Planned runs of a campaign, so that a missing run leaves a labelled gap and not a shorter table.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use takt_rundir::{Experiment, RUN_FILE, read_json};
 
 /// The campaign's own file: only what is needed here is read.
 const CAMPAIGN_FILE: &str = "campaign.json";
-/// Why runs of it failed, by name.
+/// File with the reasons of failed runs, by name.
 const FAILURES_FILE: &str = "failures.json";
 
 #[derive(Deserialize)]
@@ -45,10 +44,10 @@ struct Setup {
 /// A run that was planned and has left no directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Absent {
-    /// Where its directory would be.
+    /// Expected path of its directory.
     pub(crate) path: PathBuf,
     pub(crate) robot: String,
-    /// Where it stands in the campaign.
+    /// Its position in the campaign.
     pub(crate) experiment: Experiment,
     pub(crate) why: String,
 }
@@ -70,7 +69,7 @@ pub(crate) fn absent(folder: &Path) -> Result<Vec<Absent>, String> {
             experiment: run.setup.experiment,
             why: failures
                 .get(&run.name)
-                .map_or("planned and not run yet".to_owned(), |why| format!("failed: {why}")),
+                .map_or("planned but not run yet".to_owned(), |why| format!("failed: {why}")),
         });
     Ok(absent.collect())
 }

@@ -121,7 +121,7 @@ pub fn sum_up(dir: &RunDir) -> Result<ShippedRun, Error> {
     let seal_sha256 = match dir.seal_state() {
         SealState::Whole(hash) => hash,
         SealState::Missing => {
-            return Err(refuse("it has no seal: it was cut off, or it still runs".to_owned()));
+            return Err(refuse("it has no seal: it was cut off or is still running".to_owned()));
         }
         state => return Err(refuse(state.doubt().unwrap_or_default())),
     };
@@ -181,7 +181,7 @@ pub fn keep(folder: &Path, paths: &[impl AsRef<Path>]) -> Result<Vec<PathBuf>, E
             let file = folder.join(file_name(&summary));
             if let Some((_, other)) = summaries.iter().find(|(other, _)| *other == file) {
                 let why =
-                    format!("{} and {} are of the same configuration: name one", other.run, summary.run);
+                    format!("{} and {} have the same configuration: name only one", other.run, summary.run);
                 return Err(Error::NotShippable { run: path.display().to_string(), why });
             }
             summaries.push((file, summary));
@@ -221,7 +221,7 @@ pub fn read(folder: &Path) -> Result<Vec<ShippedRun>, Error> {
         }
     }
     if runs.is_empty() {
-        let why = "there is no summary (*.json): name runs to sum up".to_owned();
+        let why = "there is no summary (*.json): name runs to summarise".to_owned();
         return Err(Error::NotShippable { run: folder.display().to_string(), why });
     }
     let key =
@@ -238,9 +238,9 @@ pub fn page(runs: &[ShippedRun]) -> String {
 /// The same, with the papers' headlines before the runs.
 pub fn whole_page(runs: &[ShippedRun], papers: &[ShippedPaper]) -> String {
     let mut text = "<!-- Written by `takt report --results`; do not edit. CONTRIBUTING.md has the command. -->\n\n# Results\n\n".to_owned();
-    text += "Runs of the program on a real machine, each with its command, time and machine. Verdicts and figures come from the run \
-             directories alone; the hash is the SHA-256 of the directory's `hashes.json`, which lists all its files. A FAIL stays here like a PASS: \
-             what a shared or busy machine does to a robot is a result, too.\n\n";
+    text += "These runs were made on real machines; each is listed with its command, time and machine. Verdicts and figures come only from \
+         the run directories; the hash is the SHA-256 of the directory's `hashes.json`, which lists all its files. FAILs are listed like \
+         PASSes: how a shared or busy machine affects a robot is a result, too.\n\n";
     text += &papers::headlines(papers);
     let machines: BTreeSet<&ShippedMachine> = runs.iter().map(|run| &run.machine).collect();
     for machine in machines {

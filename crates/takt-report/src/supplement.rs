@@ -1,5 +1,5 @@
-//! What a robot's own crate adds to what is said of its runs: the tables of its paper, sections
-//! about its own figures, moments for viewers. The reports themselves know measures alone.
+//! Additions of a robot's own crate to reports of its runs: the tables of its paper, sections about
+//! its own figures, moments for viewers. The reports themselves know only measures.
 
 use std::fmt::Debug;
 
@@ -13,7 +13,7 @@ use crate::paper::Paper;
 use crate::table::{Cell, Table};
 use crate::words::{Unit, clean};
 
-/// What every table of a measure is made from.
+/// Input of every table of a measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// The runs.
@@ -23,7 +23,7 @@ pub struct Context<'a> {
     /// Its configurations.
     pub digests: &'a [Digest],
     pub unit: Unit,
-    /// What the robot adds.
+    /// The robot's additions.
     pub supplement: Option<&'static dyn Supplement>,
 }
 
@@ -71,7 +71,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Which tables in the shape of a paper a robot's measures have: its own paper's, and no other's.
+/// Tables in the shape of a paper for a robot's measures: its own paper's, and no other's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shapes {
     /// Figures of the lowest 99 %, 99.9 %, … of the values ([`low`](crate::shapes::low)).
@@ -82,7 +82,7 @@ pub struct Shapes {
     pub effects: bool,
 }
 
-/// What a robot adds; each part may be left out.
+/// Additions of a robot; each part may be left out.
 pub trait Supplement: Debug + Sync {
     /// The papers whose experiments it reproduces.
     fn papers(&self) -> &'static [Paper] {
@@ -140,7 +140,7 @@ pub enum Drawn {
 /// Systems of a paper in the table of jitter as a share of the period.
 #[derive(Debug)]
 pub struct PublishedJitter {
-    /// Which table it is: ends the title.
+    /// End of the table's title.
     pub title: &'static str,
     /// System, processor, worst-case jitter (µs), period (µs), jitter (% of the period), processor
     /// time left.
@@ -152,7 +152,7 @@ pub struct PublishedJitter {
 pub struct Moment {
     /// CLOCK_MONOTONIC.
     pub at_ns: u64,
-    /// What sort of thing: `late-frame`.
+    /// Kind of moment: `late-frame`.
     pub name: &'static str,
     /// The cause, a sentence.
     pub why: String,

@@ -5,7 +5,7 @@ use takt_stats::Verdict;
 
 use crate::words::clean;
 
-/// What stands in a cell.
+/// Content of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     /// Words.

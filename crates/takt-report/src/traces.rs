@@ -1,5 +1,5 @@
-//! What `takt trace` left in run directories: its analysis of the kernel's events, as far as a
-//! report shows it.
+//! Analysis of the kernel's events that `takt trace` left in run directories, as far as a report
+//! shows it.
 //!
 //! The file is read by structures of its own, in which everything may be missing: a trace of an
 //! older or newer version, or one that was cut off, costs a labelled gap and never the report. Keys
@@ -31,7 +31,7 @@ pub struct Trace {
     pub releases: Option<u64>,
     /// Of these, how many have every step of their activation.
     pub matched: Option<u64>,
-    /// Why there is no trace, where the run went on without.
+    /// Reason why there is no trace, if the run continued without one.
     pub untraced: Option<String>,
     /// CPUs that the tracer kept out of idle.
     pub kept_awake: Vec<u16>,
@@ -44,7 +44,7 @@ pub struct Trace {
     pub segments_us: Vec<Segment>,
     /// The activation sequence.
     pub sequence: Vec<Step>,
-    /// What counted as late.
+    /// The thresholds of lateness.
     pub thresholds: Thresholds,
     /// Causes of late releases.
     pub causes: Vec<CauseRow>,
@@ -52,23 +52,23 @@ pub struct Trace {
     pub windows: Vec<Window>,
     /// Remarks of the analysis.
     pub notes: Vec<String>,
-    /// What tracing costs on the machine, where it was measured.
+    /// Cost of tracing on the machine, if it was measured.
     pub overhead: Option<Overhead>,
 }
 
-/// What tracing costs.
+/// Cost of tracing.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Overhead {
     /// Off, on, full rings.
     pub costs: Vec<Cost>,
-    /// What one event costs.
+    /// Cost of one event.
     pub ns_per_event: Option<f64>,
     /// Percent of the machine's CPU time while tracing is on.
     pub cpu_percent: Option<f64>,
 }
 
-/// What one way of tracing costs.
+/// Cost of one way of tracing.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Cost {
@@ -82,7 +82,7 @@ pub struct Cost {
     pub lost_events: Option<u64>,
 }
 
-/// What counted as late.
+/// Thresholds of lateness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Thresholds {
@@ -127,7 +127,7 @@ pub struct Step {
 pub struct CauseRow {
     /// The cause: `timer_late`.
     pub cause: String,
-    /// Who was to blame most often.
+    /// Most frequent thread or device behind it.
     pub who: String,
     /// Late releases.
     pub count: Option<u64>,
@@ -149,13 +149,13 @@ pub struct Window {
     /// End after the release.
     pub response_us: Option<f64>,
     pub cause: String,
-    /// Who is to blame.
+    /// The thread or device behind it.
     pub who: String,
     /// Share of the time that the cause explains, 0 to 1.
     pub share: Option<f64>,
     /// The cause is that of the release before.
     pub inherited: bool,
-    /// Where the time went.
+    /// Parts of the lost time.
     pub parts: Vec<Part>,
 }
 
@@ -170,10 +170,10 @@ impl Window {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Part {
-    /// What took the time.
+    /// Its cause.
     pub cause: String,
     pub who: String,
-    /// How long.
+    /// Its length.
     pub ns: Option<f64>,
 }
 
@@ -218,7 +218,7 @@ fn read(path: &std::path::Path) -> Result<Trace, String> {
 /// Reads a trace. Whatever the bytes are, the answer is a trace or a reason.
 fn parse(bytes: &[u8]) -> Result<Trace, String> {
     if bytes.len() as u64 > LONGEST {
-        return Err(format!("longer than {} MiB, which no trace's analysis is", LONGEST >> 20));
+        return Err(format!("longer than {} MiB, too long for the analysis of a trace", LONGEST >> 20));
     }
     let trace: Trace = serde_json::from_slice(bytes).map_err(|error| clean(&format!("damaged: {error}")))?;
     let lengths = [
@@ -230,9 +230,9 @@ fn parse(bytes: &[u8]) -> Result<Trace, String> {
         trace.kept_awake.len(),
     ];
     match lengths.into_iter().find(|length| *length > MOST) {
-        Some(length) => Err(format!("damaged: a list has {length} entries, and at most {MOST} make sense")),
+        Some(length) => Err(format!("damaged: a list has {length} entries; at most {MOST} are expected")),
         None => match &trace.untraced {
-            Some(why) => Err(format!("the run went on untraced: {}", clean(why))),
+            Some(why) => Err(format!("the run continued without a trace: {}", clean(why))),
             None => Ok(trace),
         },
     }
@@ -254,23 +254,23 @@ pub fn worst(traced: &[Traced], most: usize) -> Vec<(usize, &Window)> {
 pub(crate) fn cause_title(cause: &str) -> String {
     let words = match cause {
         "timer_late" => "timer fired late",
-        "interrupts_off" => "interrupts off, or a gap by the firmware",
+        "interrupts_off" => "interrupts off, or a firmware gap",
         "softirq" => "software interrupt",
         "higher_priority" => "thread of higher or equal priority",
         "own_thread" => "own helper thread",
-        "unpreemptible" => "thread in the kernel, not preemptible",
+        "unpreemptible" => "non-preemptible thread in the kernel",
         "lock" => "lock held",
         "waited" => "waited for",
         "idle_exit" => "idle exit",
         "frequency" => "CPU frequency",
         "throttled" => "throttled: budget exhausted",
         "steal" => "hypervisor steal",
-        "gap" => "gap (SMI, or steal that is not accounted)",
+        "gap" => "gap (SMI or unreported steal)",
         "stopped" => "stopped by a signal",
-        "previous_job" => "job before still running",
+        "previous_job" => "previous job still running",
         "execution" => "the job itself",
         "execution_or_firmware" => {
-            "the job itself or a gap (SMI, or steal that is not reported): cannot be distinguished here"
+            "the job itself, or a gap (SMI or unreported steal): cannot be distinguished here"
         }
         "" => "not reported",
         other => return clean(&other.replace('_', " ")),
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn a_run_that_went_on_untraced_says_why() {
         let reason = parse(br#"{"untraced":"no tracefs. Fix: mount it"}"#).unwrap_err();
-        assert_eq!(reason, "the run went on untraced: no tracefs. Fix: mount it");
+        assert_eq!(reason, "the run continued without a trace: no tracefs. Fix: mount it");
     }
 
     proptest! {

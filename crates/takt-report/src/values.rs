@@ -45,7 +45,7 @@ impl Values {
         let Self::Recorded(recorder) = self else { return None };
         let worst = recorder.max_ns();
         Some(format!(
-            "counted while they came; quantiles near {} are exact to {}",
+            "counted during the run; quantiles near {} are exact to {}",
             crate::words::time(worst as f64),
             crate::words::time(recorder.resolution_ns(worst) as f64)
         ))

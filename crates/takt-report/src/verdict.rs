@@ -10,7 +10,7 @@ use crate::Error;
 use crate::figures::{Figures, Pool};
 use crate::words::{clean, count};
 
-/// What samples are called where their measure says nothing.
+/// Name of samples whose measure gives none.
 const UNIT: &str = "jobs";
 
 /// A measure judged over runs of one configuration.
@@ -21,10 +21,10 @@ pub struct Judged {
     pub tail: Option<Result<Tail, NoTail>>,
 }
 
-/// Why no tail is reported.
+/// Reason why no tail is reported.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NoTail {
-    /// What the analysis says.
+    /// The analysis's refusal.
     pub refusal: Refusal,
     /// Samples that it was made from and all of them, where only the first are kept one by one.
     pub kept: Option<[u64; 2]>,
@@ -38,7 +38,7 @@ impl std::fmt::Display for NoTail {
 }
 
 fn of_the_first([kept, all]: [u64; 2]) -> String {
-    format!("from the first {kept} of {all} samples, those kept one by one")
+    format!("from the first {kept} of {all} samples, which were stored individually")
 }
 
 /// Judges a measure over its runs, which have the same deadline. `None` without a deadline.
@@ -78,21 +78,21 @@ pub(crate) fn of_measure(runs: &[(&RunHeader, &Measure)], pool: &Pool) -> Option
     Some(Judged { report: judge_series(&evidence), tail })
 }
 
-/// What of a run a verdict needs beside its series.
+/// Inputs of a verdict from a run besides its series.
 #[derive(Clone, Debug)]
 pub struct Source<'a> {
-    /// What the run says about itself.
+    /// The run's header.
     pub header: &'a RunHeader,
-    /// Why its files prove nothing ([`takt_rundir::SealState::doubt_of`]); of a run that sums
-    /// itself up before its seal, [`takt_rundir::SealState::doubt`].
+    /// Reason why its files prove nothing ([`takt_rundir::SealState::doubt_of`]); for a run that
+    /// sums itself up before its seal, [`takt_rundir::SealState::doubt`].
     pub doubt: Option<String>,
 }
 
-/// What of runs is in no series: what failed them, and what keeps them from a PASS.
+/// Adds the parts of runs that are in no series: reasons of failure, and doubts that prevent a
+/// PASS.
 pub fn concluded(report: VerdictReport, sources: &[Source<'_>]) -> VerdictReport {
     let runs: Vec<&RunHeader> = sources.iter().map(|source| source.header).collect();
-    // Whoever changed one file may have changed the misses away. Those that are still there stay a
-    // FAIL.
+    // A changed file may hide misses. Those that are still there stay a FAIL.
     let changed: Vec<&String> = sources.iter().filter_map(|source| source.doubt.as_ref()).collect();
     let failed = runs.iter().filter(|header| !header.failures.is_empty());
     let failures = gather(failed.map(|header| &header.failures[..]).collect(), "failed");
@@ -104,14 +104,18 @@ pub fn concluded(report: VerdictReport, sources: &[Source<'_>]) -> VerdictReport
         doubts.push(format!("{words}: {}", clean(first)));
     }
     if unfinished > 0 {
-        let words = count(unfinished, "run was not ended in order", "runs were not ended in order");
-        doubts.push(format!("{words}, so that what was skipped or dropped is not known"));
+        let words = count(
+            unfinished,
+            "run was not stopped in an orderly way",
+            "runs were not stopped in an orderly way",
+        );
+        doubts.push(format!("{words}, so the numbers of skipped and dropped samples are unknown"));
     }
     let mut report = report.concluded(&failures, &doubts);
     let allowed: Vec<Vec<String>> = runs.iter().map(|header| header.loss_notes()).collect();
     let allowed = allowed.iter().filter(|notes| !notes.is_empty());
-    report.reasons.extend(gather(allowed.map(Vec::as_slice).collect(), "lost what is allowed"));
-    // What went wrong besides, without a say in the verdict.
+    report.reasons.extend(gather(allowed.map(Vec::as_slice).collect(), "lost only what the limit allows"));
+    // Other failures, which do not affect the verdict.
     let mut others: Vec<Vec<String>> = Vec::new();
     for header in &runs {
         let reported =
@@ -139,7 +143,7 @@ fn gather(runs: Vec<&[String]>, what: &str) -> Vec<String> {
 /// A run with its figures and its verdict.
 #[derive(Clone, Debug)]
 pub struct RunVerdict {
-    /// What the run says about itself.
+    /// The run's header.
     pub header: RunHeader,
     /// The figures of each measure of the header, in its order. Their samples one by one are
     /// dropped.

@@ -20,9 +20,9 @@ pub struct Written {
     pub markdown: PathBuf,
     /// The pictures beside the Markdown.
     pub figures: Vec<PathBuf>,
-    /// What it says.
+    /// Its content.
     pub document: Document,
-    /// What it was made from.
+    /// Its source.
     pub collection: Collection,
 }
 

@@ -1,4 +1,4 @@
-//! What the cell is made of: cameras, perception, monitor, tasks, robot.
+//! Configuration of the cell: cameras, perception, monitor, tasks, robot.
 
 #![deny(missing_docs)]
 
@@ -23,9 +23,9 @@ use takt_rt::config::SettingError;
 pub struct CellCamera {
     /// Name for people.
     pub name: String,
-    /// How it is mounted: on the TCP, as in the paper, or fixed in the cell.
+    /// Its mounting: on the TCP, as in the paper, or fixed in the cell.
     pub mount: Mount,
-    /// Where its frames come from.
+    /// Source of its frames.
     pub source: CameraConfig,
     /// Its depth sensor: how near it measures, and where it never does. A D435.
     #[serde(default)]
@@ -36,11 +36,11 @@ pub struct CellCamera {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RobotConfig {
-    /// How to reach the controller. With a simulator, host and port are the simulator's.
+    /// Connection to the controller. With a simulator, host and port are the simulator's.
     pub rtde: RtdeConfig,
     /// A simulated controller in this process; absent for a real robot.
     pub simulator: Option<SimConfig>,
-    /// What the arm does; absent where the controller's own program moves it.
+    /// Motion of the arm; absent if the controller's own program moves it.
     pub mission: Option<Mission>,
     /// Port of the controller's dashboard server, where a stop is tried as well when the robot does
     /// not obey. Default 29999, fixed on a real robot; with a simulator, the simulator's. 0 does
@@ -137,7 +137,7 @@ impl CellConfig {
                 let count = devices.iter().filter(is_same_kind).count();
                 if count > 1 {
                     let given =
-                        format!("camera \"{name}\" has no serial, and there are {count} {}", device.kind);
+                        format!("camera \"{name}\" has no serial, but there are {count} {}", device.kind);
                     let why = format!("every one needs its own serial ({})", device.advice);
                     return Err(SettingError::conflict(given, why));
                 }
@@ -155,7 +155,7 @@ impl CellConfig {
     /// What is not seen must count wherever the robot stops for what is seen.
     fn check_unseen(&self) -> Result<(), SettingError> {
         if !self.perception.sensors.is_empty() {
-            let accepted = "accepted is `sensor` under each of [[cameras]]";
+            let accepted = "expected `sensor` under each of [[cameras]]";
             return Err(SettingError::conflict("perception.sensors", accepted));
         }
         let stop_m = self.ssm.largest_stop_distance_m(&self.tasks);
@@ -164,7 +164,7 @@ impl CellConfig {
                 "perception.unseen.within_m",
                 within_m,
                 format!(
-                    "accepted are numbers from {stop_m:.2}, the largest separation at which [ssm] stops, or no such key"
+                    "accepted are numbers from {stop_m:.2}, the largest separation at which [ssm] stops, or omit the key"
                 ),
             )),
             _ => Ok(()),

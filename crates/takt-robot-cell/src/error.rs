@@ -1,4 +1,4 @@
-//! What can keep the cell from running.
+//! Errors that keep the cell from running.
 
 use takt_rt::config::SettingError;
 
@@ -10,17 +10,16 @@ pub enum CellError {
     Config(#[from] CellConfigError),
     /// The controller's arm is not the one that is configured.
     #[error(
-        "configuration: robot.shape.model = \"{model}\": the controller's own kinematics place the flange up to {off_m:.3} m \
-         from there, accepted are {accepted_m} m{looks}. Name the arm that is mounted: with another one's shape people \
-         would be taken for the robot"
+        "configuration: robot.shape.model = \"{model}\": the controller's own kinematics place the flange up to {off_m:.3} m from there; \
+         accepted are {accepted_m} m{looks}. Name the mounted arm: with another arm's shape, people could be mistaken for the robot"
     )]
     OtherArm {
         model: String,
-        /// Where its flange is at most away from where the controller's is.
+        /// Largest distance between its flange and the controller's.
         off_m: f64,
-        /// What a calibration may change.
+        /// Largest change by a calibration.
         accepted_m: f64,
-        /// Whose the controller's kinematics are, where that is known, as a part of the sentence.
+        /// Arm to which the controller's kinematics belong, if known, as a part of the sentence.
         looks: String,
     },
     /// A camera could not be opened.
@@ -35,24 +34,24 @@ pub enum CellError {
     /// The perception process could not be started.
     #[error("perception.device = \"{device}\": {source}")]
     Worker { device: takt_perception::Device, source: takt_perception::process::WorkerError },
-    /// Whoever started it wanted it no longer before it ran.
-    #[error("stopped before the cell ran: there is nothing to keep of it")]
+    /// Its starter cancelled it before it ran.
+    #[error("stopped before the cell ran: there are no results to keep")]
     Stopped,
     /// Nothing would stop the robot if this computer died.
     #[error(
-        "the program on the robot did not prove Takt's watchdog within {waited_s} s ({found}): load and play a program \
-         that includes takt_watchdog.script (crates/takt-link-rtde/urscript), or run with tasks.strict = false, whose \
-         verdict says that it is missing"
+        "the robot's program did not answer Takt's watchdog within {waited_s} s ({found}): load and play a program that includes \
+         takt_watchdog.script (crates/takt-link-rtde/urscript), or run with tasks.strict = false; the verdict then says that the watchdog \
+         is missing"
     )]
     NoWatchdog {
-        /// How long it was waited for.
+        /// Time waited for it.
         waited_s: u64,
         found: String,
     },
     /// A strict run asked for one reservation for all of its threads.
     #[error(
-        "tasks.group: no reservation for all SCHED_RR threads together: {0}. Leave tasks.group out, or run with tasks.strict = \
-         false, whose verdict says that it is missing"
+        "tasks.group: no reservation for all SCHED_RR threads together: {0}. Omit tasks.group, or run with tasks.strict = false; the \
+         verdict then says that the reservation is missing"
     )]
     NoGroup(takt_host::reserve::rt_group::GroupError),
     /// The robot could not be reached or simulated.

@@ -1,5 +1,5 @@
-//! What the SSM thread reports the rest of the cell about the robot, and what the cell does beside
-//! it: the dashboard's stop, tried over a connection of its own when the robot does not obey.
+//! Reports of the SSM thread about the robot to the rest of the cell, and the cell's reaction: the
+//! dashboard's stop, tried over a separate connection when the robot does not obey.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,11 +20,11 @@ const WAITING: usize = 64;
 /// Results that are kept: the first ones report most.
 const KEPT: usize = 64;
 
-/// How often the thread looks for an event. It is a second way, beside the command that the SSM job
-/// sends at once.
+/// Period at which the thread checks for an event. It is a second path, in addition to the command
+/// that the SSM job sends at once.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// How long a dashboard server may take over each step.
+/// Time limit of each step of a dashboard server.
 const PATIENCE: Duration = Duration::from_millis(1000);
 
 /// A robot that does not obey.
@@ -32,14 +32,14 @@ const PATIENCE: Duration = Duration::from_millis(1000);
 pub struct Disobedience {
     /// When the SSM job saw it, CLOCK_MONOTONIC nanoseconds.
     pub at_ns: u64,
-    /// What it saw.
+    /// The fault.
     pub kind: FaultKind,
 }
 
-/// What became of the dashboard's stop.
+/// Result of the dashboard's stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DashboardStop {
-    /// Why it was tried.
+    /// Reason of the attempt.
     pub cause: Disobedience,
     /// When the answer was there, CLOCK_MONOTONIC nanoseconds.
     pub answered_ns: u64,
@@ -101,7 +101,7 @@ impl SsmFacts {
     }
 }
 
-/// Where the SSM job reports disobedience; once per event, however long it lasts.
+/// Report of disobedience by the SSM job; once per event, however long it lasts.
 #[derive(Debug)]
 pub struct Alarm {
     events: Producer<Disobedience>,
@@ -128,7 +128,8 @@ impl Alarm {
     /// nothing moves and a stop would only keep it from starting. Wait-free.
     pub(crate) fn see(&mut self, fault: Option<FaultKind>, waits: bool, now_ns: u64) {
         self.obeyed |= fault.is_none();
-        // Who has not obeyed yet is starting: what does not answer then is no event, what moves is.
+        // A robot that has not obeyed yet is starting: a missing answer is then no event, a motion
+        // is.
         let counts = |kind: &FaultKind| kind.is_motion() || (self.obeyed && !waits && kind.is_disobedience());
         let Some(kind) = fault.filter(counts) else {
             // A fault of another kind hides it; it is over when there is none.

@@ -102,8 +102,8 @@ struct Advance {
 }
 
 /// Most records of a camera, or jobs, that wait for their counterpart: over two minutes at 30 FPS,
-/// far beyond every deadline. What waits longer (the SSM task is dead, or the controller echoes
-/// nothing) is handed out as it is, so that a run of any length takes constant memory.
+/// far beyond every deadline. Longer waiting frames (the SSM task is dead, or the controller echoes
+/// nothing) are handed out as they are, so a run of any length takes constant memory.
 pub const MAX_WAITING: usize = 4096;
 
 /// Joins the two record streams. Each stream must come in its own order; how they interleave does

@@ -1,5 +1,5 @@
-//! What the cell's threads leave behind: one record per SSM job, one per judged frame. Plain values
-//! without pointers, pushed through wait-free rings.
+//! Records of the cell's threads: one per SSM job, one per judged frame. Plain values without
+//! pointers, pushed through wait-free rings.
 
 use serde::{Deserialize, Serialize};
 use takt_link_rtde::client::SendOutcome;
@@ -24,7 +24,7 @@ pub struct SsmJob {
     pub decision: Decision,
     /// Number of this job's command.
     pub heartbeat: i32,
-    /// What became of the command.
+    /// Outcome of the command.
     pub sent: SendOutcome,
     /// Newest command number that the controller has echoed by now.
     pub echo: i32,

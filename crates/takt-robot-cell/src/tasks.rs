@@ -60,7 +60,7 @@ impl FromStr for PolicyMix {
     }
 }
 
-/// Which thread of the cell a policy is for.
+/// Thread of the cell for which a policy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -131,7 +131,7 @@ impl TaskTiming {
     }
 }
 
-/// How the SSM loop waits for its release.
+/// Waiting method of the SSM loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SsmSleep {
@@ -145,7 +145,7 @@ pub enum SsmSleep {
     SpinCalibrated,
 }
 
-/// Which thread takes frames in: waits for the camera, decodes or copies.
+/// Thread that takes frames in: waits for the camera, decodes or copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AcquiredBy {
@@ -159,7 +159,7 @@ pub enum AcquiredBy {
     InTask,
 }
 
-/// What the SCHED_RR threads of the cell may use together, of each CPU.
+/// Joint budget of the cell's SCHED_RR threads, of each CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupBudget {
@@ -194,7 +194,7 @@ impl GroupBudget {
 pub struct TaskSet {
     /// Scheduler configuration. `DL+RR`, the paper's best.
     pub policy: PolicyMix,
-    /// Which thread takes frames in. `driver-thread`: decoding overlaps with judging. `in-task` is
+    /// Thread that takes frames in. `driver-thread`: decoding overlaps with judging. `in-task` is
     /// the paper's.
     pub acquisition: AcquiredBy,
     /// τ_ssm: 2 ms period and deadline (Table I). Runtime 0.4 ms: some ten times a measured job,
@@ -224,7 +224,7 @@ pub struct TaskSet {
     /// kernel without it has the run labelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupBudget>,
-    /// How the SSM loop waits for its release. `kernel`: at 500 Hz on two CPUs spinning would cost
+    /// Waiting method of the SSM loop. `kernel`: at 500 Hz on two CPUs spinning would cost
     /// perception more than the microseconds gain.
     pub ssm_sleep: SsmSleep,
     /// Margin of `ssm_sleep = "spin"`, microseconds: how long before the release the kernel's sleep

@@ -59,7 +59,7 @@ const JOB_NS: u64 = SECOND / JOBS_A_SECOND;
 /// When the records begin, and so much later the window.
 const BEGIN: u64 = 1_000 * SECOND;
 
-/// What goes wrong in the made-up cell.
+/// Faults in the made-up cell.
 #[derive(Clone, Copy)]
 struct Faults {
     /// One frame in so many of camera 0 cannot be judged.
@@ -280,7 +280,7 @@ fn disk_bytes(dir: &Path) -> u64 {
     sizes.sum()
 }
 
-/// What a run holds after each of `hours`.
+/// Contents of a run after each of `hours`.
 fn by_the_hour(bench: &mut Bench, hours: u64) -> Vec<(i64, u64)> {
     (0..hours)
         .map(|hour| {

@@ -21,7 +21,7 @@ pub(crate) struct Steering {
     pub wiring: Wiring,
     pub reference: Reference,
     pub period_s: f64,
-    /// What the sensors have shown.
+    /// Tracking error at the sensors.
     pub error: ErrorMeter,
     /// When the plant's time began, and when the turn before was.
     pub times_ns: Option<(u64, u64)>,
@@ -30,7 +30,7 @@ pub(crate) struct Steering {
 /// Longest turn that a controller is informed of: what adds up in it would jump after a gap.
 const MAX_TURN_S: f64 = 0.1;
 
-/// What acquisition needs; everything is allocated before it begins.
+/// State of acquisition; everything is allocated before it begins.
 pub(crate) struct Acquisition {
     pub link: Box<dyn Link>,
     pub pulse: PulseConfig,
@@ -61,7 +61,7 @@ fn counters() -> SteadyState {
     }
 }
 
-/// What is left when it has ended.
+/// State left at its end.
 pub(crate) struct Left {
     pub ended: Ended,
     /// When, CLOCK_MONOTONIC nanoseconds.
@@ -108,7 +108,7 @@ impl Moment {
 /// interrupt between two readings, is a step.
 const CLOCK_STEP_NS: u64 = 10_000_000;
 
-/// How waiting for a level ended.
+/// Result of waiting for a level.
 enum Seen {
     At(Moment),
     TimedOut(Moment),
@@ -251,12 +251,12 @@ impl Acquisition {
         let timeout = takt_rt::duration::format(self.pulse.timeout);
         let link = &self.link.facts().description;
         Ended::NoAnswer(format!(
-            "{times} edges in a row did not come back within {timeout} ({link}); check the wire from output to input, \
-             the channels and the ranges, or raise pulse.timeout"
+            "{times} edges in a row did not return within {timeout} ({link}); check the wire from output to input, the channels and the \
+             ranges, or raise pulse.timeout"
         ))
     }
 
-    /// Writes a level and reads until it is there, as fast as the link lets it. Where each turn
+    /// Writes a level and reads until it is there, as fast as the link lets it. If each iteration
     /// writes, the same level goes out after every read that does not show it.
     fn send_and_await(&mut self, level_v: f64, high: bool) -> Result<(Seen, Stall), Ended> {
         let broken = |error: takt_link_daq::LinkError| Ended::Link(error.to_string());

@@ -26,19 +26,19 @@ pub enum Stamp {
     Write,
 }
 
-/// Which clock times the edges, and the sleep between them.
+/// Clock of the edges' times, and of the sleep between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PulseClock {
     /// CLOCK_MONOTONIC, and a sleep until a time of it: nobody can set it.
     #[default]
     Monotonic,
-    /// CLOCK_REALTIME, and a relative sleep on it, as in Algorithm 1. Whoever sets that clock
-    /// during a run changes a latency; the run says how often that happened.
+    /// CLOCK_REALTIME, and a relative sleep on it, as in Algorithm 1. Setting that clock during a
+    /// run changes a latency; the run reports how often that happened.
     Realtime,
 }
 
-/// How often the output is written.
+/// Frequency of writes to the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Writes {
@@ -72,9 +72,9 @@ pub struct PulseConfig {
     pub lost_in_a_row: u32,
     /// From where the latency counts.
     pub stamp: Stamp,
-    /// Which clock counts it. `monotonic`; `realtime` is the paper's.
+    /// Clock of the count. `monotonic`; `realtime` is the paper's.
     pub clock: PulseClock,
-    /// How often the output is written. `edge`; `turn` is the paper's.
+    /// Frequency of writes to the output. `edge`; `turn` is the paper's.
     pub write: Writes,
 }
 
@@ -205,9 +205,9 @@ pub struct SavingConfig {
     /// Its CPUs; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuSet>,
-    /// What is shown.
+    /// Display rule.
     pub display: DisplayRule,
-    /// How often it looks for new records. 1 ms: small batches, and no spinning beside the
+    /// Period at which it looks for new records. 1 ms: small batches, and no spinning next to the
     /// measurement.
     #[serde(with = "takt_rt::duration")]
     pub period: Duration,
@@ -255,7 +255,7 @@ impl PulseConfig {
             return Err(DaqError::config("pulse.timeout", given, "accepted are 100us to 60s"));
         }
         if self.lost_in_a_row == 0 {
-            return Err(DaqError::config("pulse.lost_in_a_row", 0, "accepted are 1 and more"));
+            return Err(DaqError::config("pulse.lost_in_a_row", 0, "accepted are numbers from 1"));
         }
         Ok(())
     }

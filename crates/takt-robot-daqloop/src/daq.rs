@@ -53,10 +53,10 @@ impl Stopper {
     }
 }
 
-/// What a loop has done.
+/// Result of a loop.
 #[derive(Clone, Debug, Serialize)]
 pub struct DaqOutcome {
-    /// Why it ended.
+    /// Reason of its end.
     pub ended: Ended,
     /// When, CLOCK_MONOTONIC nanoseconds; of no use once the run is over.
     #[serde(skip)]
@@ -66,13 +66,13 @@ pub struct DaqOutcome {
     /// Records that the reader of [`DaqLoop::take_records`] was too slow for; 0 where nobody took
     /// that end.
     pub records_lost: u64,
-    /// What the saving task did; absent where it was off.
+    /// Result of the saving task; absent if it was off.
     pub saved: Option<Saved>,
-    /// How well the controller did; absent without one.
+    /// Quality of the control; absent without a controller.
     pub tracking: Option<Tracking>,
-    /// What the acquisition task did that it must not; absent for less than a hundred edges.
+    /// Forbidden events of the acquisition task; absent for less than a hundred edges.
     pub steady: Option<SteadyState>,
-    /// What did not go smoothly on the link.
+    /// Irregularities of the link.
     pub link: LinkCounts,
 }
 
@@ -150,7 +150,7 @@ impl DaqLoop {
             totals: Totals::default(),
             begun: None,
         };
-        // Where this fails, the saving task sees its ring abandoned and ends by itself.
+        // If this fails, the saving task sees its ring abandoned and ends by itself.
         let handle = spawn("daq-acquire", &config.acquisition.settings(), move || acquisition.run())?;
         granted.insert(0, ("daq-acquire".to_owned(), handle.granted().clone()));
         Ok(Self { acquisition: Some(handle), saving, stop, records: Some(consumer), facts, granted })
@@ -162,7 +162,7 @@ impl DaqLoop {
         self.records.take()
     }
 
-    /// What the link is made of.
+    /// Facts about the link.
     pub fn link(&self) -> &LinkFacts {
         &self.facts
     }
@@ -215,7 +215,7 @@ impl DaqLoop {
         let mut left = match left {
             Some(left) => left?,
             // Taken nowhere else.
-            None => return Err(DaqError::config("daq", "ended", "a loop can be waited for once")),
+            None => return Err(DaqError::config("daq", "ended", "a loop can be waited for only once")),
         };
         let reader = self.records.is_none();
         // The plant knows its own error better than sensors between two late turns.

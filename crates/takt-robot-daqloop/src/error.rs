@@ -1,4 +1,4 @@
-//! What can keep the loop from running.
+//! Errors that keep the loop from running.
 
 use takt_rt::config::SettingError;
 
@@ -11,14 +11,14 @@ pub enum DaqError {
     Setting(#[from] SettingError),
     /// The far end of the link could never run beside a task that polls.
     #[error(
-        "acquisition.policy = \"{policy}\" on CPU {cpus} polls and never gives it away, and what must answer \
-         ({answerer}) may run on that CPU alone: no edge would ever arrive. Fix: give the echo a higher priority \
-         (link.echo.policy) or another CPU (link.echo.cpus), or let the link sleep (link.waiting = \"block\")"
+        "acquisition.policy = \"{policy}\" on CPU {cpus} polls and never releases the CPU, but the answering thread ({answerer}) may run \
+         only there, so no edge would ever arrive. Fix: give the echo a higher priority (link.echo.policy) or another CPU \
+         (link.echo.cpus), or let the link sleep (link.waiting = \"block\")"
     )]
     Starved {
         policy: String,
         cpus: String,
-        /// What would have to run there.
+        /// The thread that would have to run there.
         answerer: String,
     },
     /// The controller cannot be built for this plant.
@@ -26,7 +26,7 @@ pub enum DaqError {
     Controller {
         /// Its kind.
         controller: &'static str,
-        /// Why, with the way out.
+        /// The reason, with the way out.
         reason: String,
     },
     /// The link could not be opened.

@@ -1,4 +1,4 @@
-//! How far a plant is from its reference, for a controller's side and for the plant's own.
+//! Distance of a plant from its reference, for a controller's side and for the plant's own.
 
 use crate::record::Tracking;
 

@@ -36,8 +36,8 @@ pub struct StopRules {
     pub trend: Option<TrendStop>,
 }
 
-/// What may be lost between output and input within the measured window; more fails the run, and
-/// what is allowed is named all the same.
+/// Limits of losses between output and input within the measured window; more losses fail the run,
+/// and permitted ones are listed nevertheless.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Losses {
@@ -62,9 +62,9 @@ pub struct DaqConfig {
     /// Edges that are kept one by one; all others are counted. 1,000,000: some ten seconds of a
     /// fast link, 60 MB while the run goes on, and a disk that a run of weeks does not fill.
     pub keep_edges: u64,
-    /// What may be lost between output and input.
+    /// Limits of losses between output and input.
     pub losses: Losses,
-    /// What lies between output and input.
+    /// Link between output and input.
     pub link: LinkConfig,
     /// The pulse train.
     pub pulse: PulseConfig,
@@ -74,13 +74,13 @@ pub struct DaqConfig {
     pub saving: SavingConfig,
     /// The controller inside the loop. None, as in the paper's Table 1.
     pub controller: ControllerConfig,
-    /// What it steers.
+    /// The plant that it steers.
     pub plant: PlantConfig,
-    /// Where it should steer it. The constant 1, as in the paper.
+    /// Reference to which it steers the plant. The constant 1, as in the paper.
     pub reference: Reference,
     /// CPUs taken offline for the run, where the kernel allows it, and brought back after it, also
-    /// after a kill (the paper's Table 3: "Cores 2 & 3 disabled"). What stays online is reported; a
-    /// strict run is refused then. Absent: none.
+    /// after a kill (the paper's Table 3: "Cores 2 & 3 disabled"). CPUs that stay online are
+    /// reported; a strict run is then refused. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offline_cpus: Option<CpuSet>,
     /// When the run ends before its time.
@@ -176,7 +176,7 @@ impl DaqConfig {
             return Err(DaqError::config("saving.period", given, "accepted are 10us to 10s"));
         }
         if self.stop.edges == Some(0) {
-            return Err(DaqError::config("stop.edges", 0, "accepted are 1 and more"));
+            return Err(DaqError::config("stop.edges", 0, "accepted are numbers from 1"));
         }
         let stop = self.stop_config().validate();
         stop.map_err(|error| SettingError::conflict("stop", error.to_string()))?;

@@ -1,4 +1,4 @@
-//! What the controllers steer: nonlinear plants in the affine form of the paper's equation 1,
+//! Plants of the controllers: nonlinear plants in the affine form of the paper's equation 1,
 //! `x1' = x2, x2' = f(x) + g(x) u + d`, simulated in real time at the far end of the link
 //! ([`serve`]).
 
@@ -101,7 +101,7 @@ pub struct PlantConfig {
     pub dynamics: Dynamics,
     /// `g(x) = gain (1 + gain_variation cos(x1))`. 2.
     pub gain: f64,
-    /// How much the input gain depends on the state. 0.2.
+    /// Dependence of the input gain on the state. 0.2.
     pub gain_variation: f64,
     /// Amplitude of the disturbance, a sine. 0: none.
     pub disturbance: f64,
@@ -109,10 +109,9 @@ pub struct PlantConfig {
     pub disturbance_hz: f64,
     /// Greatest input; what a controller asks beyond is cut off. 50.
     pub input_limit: f64,
-    /// How long a turn of the control loop is thought to be, where it is not known: the first turn,
-    /// the steps of a predictive law, and the most that a leak of the neuro-adaptive law may
-    /// forget. 1 ms. The loop itself runs as
-    /// fast as the link lets it, and the plant in real time.
+    /// Assumed duration of one iteration of the control loop where it is unknown: in the first
+    /// iteration, for the steps of a predictive law, and for the largest leak of the neuro-adaptive
+    /// law. 1 ms. The loop itself runs as fast as the link lets it, and the plant in real time.
     #[serde(with = "takt_rt::duration")]
     pub period: Duration,
     /// Input of the plant for each volt of the drive. 5: the greatest input at the 10 V of a board.
@@ -227,7 +226,7 @@ impl Plant {
         Self { config: config.clone(), state: config.start, steps: 0, between_s: 0.0 }
     }
 
-    /// Where it is.
+    /// Its state.
     pub fn state(&self) -> State {
         self.state
     }
@@ -251,8 +250,8 @@ impl Plant {
         u
     }
 
-    /// Runge and Kutta's fourth order. What is not a number counts as no input; a state that ran
-    /// away starts again from the beginning.
+    /// Runge and Kutta's fourth order. An invalid number counts as no input; a state that diverged
+    /// starts again from the beginning.
     fn integrate(&mut self, h: f64, u: f64) -> f64 {
         let limit = self.config.input_limit;
         let u = if u.is_nan() { 0.0 } else { u.clamp(-limit, limit) };
@@ -273,7 +272,7 @@ impl Plant {
     }
 }
 
-/// Where the plant should be (`[reference]`).
+/// Reference of the plant (`[reference]`).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Reference {

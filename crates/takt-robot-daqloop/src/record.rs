@@ -1,4 +1,4 @@
-//! What the loop leaves behind.
+//! Records of the loop.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,14 +10,14 @@ pub struct EdgeRecord {
     pub sent_ns: u64,
     /// When it was seen at the input; for an edge that never came, when waiting for it ended.
     pub received_ns: u64,
-    /// What the paper measures, by [`Stamp`](crate::Stamp): from the arrival of the edge before, or
+    /// The paper's latency, by [`Stamp`](crate::Stamp): from the arrival of the previous edge, or
     /// from the write.
     pub latency_ns: u64,
     /// Execution time of the controller that ran before this edge was written; 0 without one.
     pub controller_ns: u64,
     /// The level that was sent, volts.
     pub level_v: f32,
-    /// How often the link sent it again.
+    /// Number of times that the link sent it again.
     pub resends: u32,
     /// The longest time from one poll of the input to the next while this edge was waited for: the
     /// loop itself was held up then, and not the link. 0 where nobody recorded it.
@@ -35,7 +35,7 @@ impl EdgeRecord {
     }
 }
 
-/// Why a loop has ended.
+/// Reason of a loop's end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", content = "detail")]
 pub enum Ended {
@@ -51,7 +51,7 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// What went wrong, where something did.
+    /// The problem, if any.
     pub fn problem(&self) -> Option<&str> {
         match self {
             Self::Duration | Self::Edges | Self::Asked => None,
@@ -128,11 +128,11 @@ impl Totals {
     }
 }
 
-/// How well the controller kept the plant on its reference: by the account of the plant itself,
-/// each millisecond of its time; behind a board by what its sensors showed, each turn of the loop.
+/// Quality of the control: by the account of the plant itself, each millisecond of its time; behind
+/// a board by the readings of its sensors, each iteration of the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tracking {
-    /// How often the error was taken.
+    /// Number of error samples.
     pub steps: u64,
     /// Root of the mean squared error of the last half to three quarters of them (what came before
     /// may be transient); in the plant's unit.
@@ -142,14 +142,14 @@ pub struct Tracking {
     pub max_error: f64,
 }
 
-/// What the acquisition task did that it must not, from its hundredth edge to its last.
+/// Forbidden events of the acquisition task, from its hundredth edge to its last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SteadyState {
     /// Page faults served without I/O.
     pub minor_faults: u64,
     /// Page faults served from storage.
     pub major_faults: u64,
-    /// How often it was preempted.
+    /// Number of preemptions.
     pub preemptions: u64,
     /// Allocations and frees; for tests, 0 unless `takt_rt::proof` counts them.
     #[serde(skip)]

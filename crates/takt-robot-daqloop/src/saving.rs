@@ -9,12 +9,12 @@ use takt_rt::ring::Consumer;
 use crate::config::{DisplayRule, SavingConfig};
 use crate::record::EdgeRecord;
 
-/// Where records go. Called by the saving thread alone; may block and allocate.
+/// Destination of records. Called only by the saving thread; may block and allocate.
 pub trait EdgeSink: Send {
     /// Keeps one edge. Every one comes here, lost ones too.
     ///
     /// # Errors
-    /// What the outcome will report; saving goes on with the next edge.
+    /// The error that the outcome will report; saving continues with the next edge.
     fn edge(&mut self, edge: &EdgeRecord) -> io::Result<()>;
 
     /// Keeps and shows a line: the paper's "saved and displayed".
@@ -46,7 +46,7 @@ impl EdgeSink for Discard {
     }
 }
 
-/// Why a line is shown.
+/// Reason why a line is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Why {
@@ -127,7 +127,7 @@ impl Display {
     }
 }
 
-/// What the saving task has done.
+/// Result of the saving task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
     /// Edges taken.
@@ -136,7 +136,7 @@ pub struct Saved {
     pub lines: u64,
     /// Edges that found the task's ring full.
     pub lost: u64,
-    /// What the sink refused first; nothing when it took everything.
+    /// First refusal of the sink; none if it accepted everything.
     pub problem: Option<String>,
 }
 

@@ -68,7 +68,7 @@ fn test() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Where the loader finds comedi's library.
+/// Path of comedi's library, as the loader finds it.
 fn library() -> Option<PathBuf> {
     let output = Command::new("ldconfig")
         .arg("-p")

@@ -52,7 +52,7 @@ impl DriveState {
     }
 }
 
-/// What is wanted of a drive.
+/// Desired state of a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Goal {
     /// Following its target.

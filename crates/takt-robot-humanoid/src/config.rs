@@ -22,7 +22,7 @@ pub struct HumanoidConfig {
     /// The devices in the order of the wire. Empty: the built-in humanoid.
     #[serde(rename = "device", skip_serializing_if = "Vec::is_empty")]
     pub list: Vec<Device>,
-    /// Where a drive's objects lie.
+    /// Places of a drive's objects.
     pub layout: DriveLayout,
     /// Sync0 of all drives: they act at their distributed clock's pulse. Absent: when a frame
     /// passes.
@@ -90,14 +90,13 @@ impl HumanoidConfig {
         within("devices", self.devices as f64, 1.0, MAX_DEVICES as f64)?;
         within("device (number of entries)", self.list.len() as f64, 0.0, MAX_DEVICES as f64)?;
         if !self.link.devices.is_empty() {
-            let way_out = "devices are listed as [[device]]; leave this out";
+            let way_out = "devices are listed as [[device]]; omit this";
             return Err(SettingError::conflict("link.devices", way_out));
         }
         if let Some(given) = self.link.clock.cycle_ns.filter(|&given| given != self.cycle_ns()) {
             let (rate_hz, cycle_ns) = (self.rate_hz, self.cycle_ns());
-            let way_out = format!(
-                "rate_hz = {rate_hz} makes the cycle {cycle_ns} ns; leave this out, or change rate_hz"
-            );
+            let way_out =
+                format!("rate_hz = {rate_hz} makes the cycle {cycle_ns} ns; omit this, or change rate_hz");
             return Err(SettingError::value("link.clock.cycle_ns", given, way_out));
         }
         topology::validate(&self.devices(), &self.layout)?;

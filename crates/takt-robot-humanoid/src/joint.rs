@@ -10,7 +10,7 @@ use takt_rt::config::{SettingError, all_within};
 
 use crate::positive::positive;
 
-/// Which way the drive counts.
+/// Direction in which the drive counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -45,16 +45,16 @@ impl DriveMode {
     }
 }
 
-/// How a joint's drive counts, per joint.
+/// Scale of a joint's drive.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
     /// Encoder increments per turn of the encoder.
     pub counts_per_turn: u32,
     /// Turns of the encoder per turn of the joint.
     pub gear: f64,
-    /// What the encoder shows when the joint stands at 0 rad.
+    /// Reading of the encoder when the joint is at 0 rad.
     pub zero_counts: i32,
-    /// Which way it counts.
+    /// Direction in which it counts.
     pub direction: Direction,
     /// Units of 0x60FF and 0x606C per increment a second.
     pub velocity_units: f64,
@@ -69,12 +69,12 @@ impl Scale {
         sign * f64::from(self.counts_per_turn) * self.gear / TAU
     }
 
-    /// Where the joint stands. An encoder that passes its greatest number goes on at its least.
+    /// Position of the joint. An encoder that passes its largest number continues at its smallest.
     pub fn position_rad(&self, counts: i32) -> f64 {
         f64::from(counts.wrapping_sub(self.zero_counts)) / self.counts_per_rad()
     }
 
-    /// What the encoder shows there.
+    /// Reading of the encoder there.
     pub fn counts(&self, position_rad: f64) -> i32 {
         self.zero_counts.wrapping_add((position_rad * self.counts_per_rad()).round() as i32)
     }

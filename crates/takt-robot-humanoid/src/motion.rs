@@ -1,4 +1,4 @@
-//! What the robot does once all drives are in operation: the built-in walk, or one's own.
+//! Motion of the robot once all drives are in operation: the built-in walk, or one's own.
 //!
 //! A motion says where joints are to be; everything around it stays: enabling where each joint
 //! stands, limits of speed, acceleration and range, the watch that stops the robot, safe stop. So
@@ -9,7 +9,7 @@
 use crate::config::HumanoidConfig;
 use crate::topology::DeviceClass;
 
-/// Where a joint is to be.
+/// Target of a joint.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Target {
     pub position_rad: f64,
@@ -17,14 +17,14 @@ pub struct Target {
     pub velocity_rad_s: f64,
 }
 
-/// What a motion knows in a cycle. Joints are the drives in the order of the wire.
+/// A motion's knowledge in a cycle. Joints are the drives in the order of the wire.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment<'a> {
     /// Since the motion began, seconds.
     pub time_s: f64,
-    /// Where joints were held when it began.
+    /// Positions at which joints were held when it began.
     pub start_rad: &'a [f64],
-    /// Where joints were measured, as of this cycle's inputs.
+    /// Measured positions of the joints, as of this cycle's inputs.
     pub measured_rad: &'a [f64],
 }
 

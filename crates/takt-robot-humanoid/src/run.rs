@@ -19,7 +19,7 @@ use crate::config::HumanoidConfig;
 use crate::controller::{Controller, Mode, ProbeView};
 use crate::safety::{Punctuality, StopReason};
 
-/// What one cycle did.
+/// Record of one cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct CycleRecord {
     /// Number of the release, from 0; skipped ones count.
@@ -45,7 +45,7 @@ pub struct CycleRecord {
     /// Time waited for a reader of the cache.
     pub lock_wait_ns: u64,
     pub working_counter: u16,
-    /// What it must be.
+    /// The expected value.
     pub expected_counter: u16,
     /// Whether any answer came, of this cycle or late.
     pub answered: bool,
@@ -57,13 +57,13 @@ pub struct CycleRecord {
     pub late: u16,
     /// Cycles by which inputs are older than fresh ones.
     pub stale: u16,
-    /// Where the cycle stands against the reference clock.
+    /// Phase of the cycle against the reference clock.
     pub phase: Option<Phase>,
     /// Releases passed over since the record before.
     pub skipped: u32,
     /// [`Mode::code`].
     pub mode: u8,
-    /// What the probe showed.
+    /// Events of the probe.
     pub events: u16,
     /// Command number that the probe applied last.
     pub applied: u16,
@@ -97,13 +97,13 @@ impl MotionState {
     }
 }
 
-/// What a controller leaves behind.
+/// Result of a controller.
 pub struct Finished {
     /// The control interface, with its totals.
     pub port: Port,
-    /// What controlled: the loop gives no memory back.
+    /// The controller: the loop frees no memory.
     pub controller: Controller,
-    /// What the robot was doing at last.
+    /// The robot's last mode.
     pub mode: Mode,
     /// Whether no drive held torque, as far as was known.
     pub safe: bool,
@@ -117,7 +117,7 @@ pub struct Finished {
     pub cpu_ns: u64,
     /// Records lost because nobody took them in time.
     pub records_lost: u64,
-    /// Why devices did not go down to INIT when control ended, if so.
+    /// Reason why devices did not go down to INIT when control ended, if so.
     pub not_down: Option<String>,
 }
 
@@ -129,7 +129,7 @@ pub struct RunningMotion {
 }
 
 impl RunningMotion {
-    /// What the kernel granted the thread.
+    /// Settings that the kernel granted the thread.
     pub fn granted(&self) -> &Granted {
         self.thread.granted()
     }
@@ -250,7 +250,7 @@ fn rest(parts: &mut Loop) {
     }
 }
 
-/// What the loop works with.
+/// State of the loop.
 pub struct Loop {
     /// Plans.
     pub controller: Controller,
@@ -270,7 +270,7 @@ pub fn cycles(parts: Loop, shared: &MotionState) -> Finished {
     turned.finish(parts)
 }
 
-/// What the loop counted.
+/// Counts of the loop.
 struct Turned {
     most_enabled: usize,
     late: u64,
@@ -368,7 +368,7 @@ fn record(
     }
 }
 
-/// Why a controller stopped, as a sentence; `None` while it runs.
+/// Reason of a controller's stop, as a sentence; `None` while it runs.
 pub fn why(mode: Mode) -> Option<String> {
     mode.reason().filter(|&reason| reason != StopReason::Asked).map(|reason| reason.to_string())
 }

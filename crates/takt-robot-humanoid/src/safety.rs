@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use takt_link_ethercat::control::Exchanged;
 use takt_rt::config::{SettingError, within};
 
-/// Why the robot stopped.
+/// Reason of the robot's stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
@@ -45,20 +45,20 @@ impl std::fmt::Display for StopReason {
             Self::DevicesLost => "devices do not take part in the exchange, or left OP",
             Self::LinkLost => "no frame brought newer inputs for safety.max_missing cycles in a row",
             Self::InputsOld => {
-                "inputs were more than safety.max_input_age cycles old: frames came, and too late"
+                "inputs were more than safety.max_input_age cycles old: frames arrived, but too late"
             }
             Self::Late => "cycles were late too often",
-            Self::Away => "nobody controlled it for longer than safety.max_away_ms",
+            Self::Away => "no controller was active for longer than safety.max_away_ms",
             Self::ReaderHeld => "a reader held the cache for too long, too often",
             Self::DriveFault => "a drive reported a fault",
             Self::OutOfRange => {
                 "a joint stands farther outside its range than safety.max_outside_mrad: check its zero_counts, direction, counts_per_turn and gear"
             }
             Self::NotEnabled => {
-                "drives did not come into operation in time, or left it; those that show their mode (0x6061) must show the one wanted"
+                "drives did not enter operation in time, or left it; drives that report their mode (0x6061) must report the requested one"
             }
             Self::WrongMode => {
-                "a drive in operation changed its mode (0x6061): it takes its targets for something else"
+                "a drive in operation changed its mode (0x6061) and would misinterpret its targets"
             }
             Self::MotionPanicked => "the motion panicked: its message is on standard error",
         })
@@ -98,9 +98,9 @@ pub struct SafetyConfig {
     /// Time for all drives to come into operation, milliseconds. 2000; real drives take some
     /// hundred.
     pub enable_ms: u32,
-    /// How far outside its range a joint may stand, milliradians. 200: it may rest on its end stop,
-    /// which lies a little beyond; farther out, the encoder is not what it is configured as, and
-    /// the robot does not move. While it moves at least 50 count: a joint at its limit overshoots a
+    /// Largest distance of a joint outside its range, milliradians. 200: it may rest on its end
+    /// stop, which lies a little beyond; farther out, the encoder is not as configured, and the
+    /// robot does not move. While it moves, at least 50 apply: a joint at its limit overshoots a
     /// little.
     pub max_outside_mrad: u32,
     /// Fault resets tried while drives are enabled. 3.
@@ -157,15 +157,15 @@ impl SafetyConfig {
 /// Cycles of the window for late ones.
 const WINDOW: usize = 1000;
 
-/// How punctual a cycle came.
+/// Punctuality of a cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Punctuality {
     /// Whether the job before ended after its period.
     pub late: bool,
     /// Releases since the job before that did not run.
     pub skipped: u64,
-    /// How long the oldest release that had not run was overdue when this job woke up: the time
-    /// without control.
+    /// Time by which the oldest release that had not run was overdue when this job woke up: the
+    /// time without control.
     pub away_ns: u64,
 }
 

@@ -2,9 +2,9 @@
 //! and every interrupt that can be moved is moved to the other CPUs, and moved back at the end.
 //!
 //! By affinities, not cpusets: a cpuset moves whole processes, and in a container there is seldom
-//! one to write to. Children inherit affinities, so what starts later stays away as well. What was
-//! before is in a state file before anything is changed; a shield whose process was killed is
-//! undone from it by the next one ([`recover`]).
+//! one to write to. Children inherit affinities, so what starts later stays away as well. The
+//! earlier state is in a state file before anything is changed; a shield whose process was killed
+//! is undone from it by the next one ([`recover`]).
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,22 +15,23 @@ use std::path::{Path, PathBuf};
 use takt_rt::placement::{self, CpuSet};
 use takt_rt::procfs;
 
-/// Why a shield was not put up.
+/// Reason why a shield was not set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShieldError {
     /// Nothing would be left for the other tasks.
-    #[error("shielding CPUs {shielded} of {online} leaves none for other tasks; shield fewer")]
+    #[error("shielding CPUs {shielded} of {online} leaves no CPU for other tasks; shield fewer CPUs")]
     NothingLeft { shielded: Box<CpuSet>, online: Box<CpuSet> },
     /// Another shield is up.
-    #[error("process {pid} has a shield up (state in {}); end it first", path.display())]
+    #[error("process {pid} already has an active shield (state in {}); end it first", path.display())]
     Taken { pid: i32, path: PathBuf },
     /// The state file could not be written or read.
     #[error("{}: {source}; the shield needs it to undo itself after a kill", path.display())]
     State { path: PathBuf, source: io::Error },
     /// Nothing could be moved.
     #[error(
-        "not one task or interrupt could be moved off CPUs {shielded}: it needs root, or CAP_SYS_NICE for tasks and a writable /proc/irq for interrupts"
+        "no task or interrupt could be moved off CPUs {shielded}: this needs root, or CAP_SYS_NICE for tasks and a writable /proc/irq for \
+         interrupts"
     )]
     NotPermitted { shielded: Box<CpuSet> },
     /// From the placement.
@@ -38,7 +39,7 @@ pub enum ShieldError {
     Rt(#[from] takt_rt::Error),
 }
 
-/// What a shield moved, and what it could not.
+/// Tasks and interrupts that a shield moved, and those that it could not move.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Moved {
     /// Threads moved.
@@ -59,7 +60,7 @@ pub struct Moved {
 const MAX_NAMED: usize = 4;
 
 impl Moved {
-    /// What is not as asked, as sentences for a run's labels.
+    /// Differences from the request, as sentences for a run's labels.
     pub fn differences(&self) -> Vec<String> {
         let mut list = Vec::new();
         if self.refused > 0 {
@@ -86,7 +87,7 @@ pub struct Shield {
     moved: Moved,
 }
 
-/// Where the state is kept unless said otherwise: gone after a restart, like what it describes.
+/// Default path of the state: gone after a restart, like the settings that it describes.
 pub fn default_state() -> PathBuf {
     Path::new("/run").join(STATE_NAME)
 }
@@ -154,15 +155,15 @@ impl Shield {
     }
 }
 
-/// Why a shield of `cpus` would not measure what it is for. On two CPUs all of the machine's work
+/// Reason why a shield of `cpus` would not serve its purpose. On two CPUs all of the machine's work
 /// would come to the one on which the simulated devices run: their answers come cycles late for it,
 /// and the robot stops, by no fault of the controller.
 pub(crate) fn too_few_cpus(online: &CpuSet, cpus: &CpuSet, simulated: bool) -> Option<String> {
     let rest = online.without(cpus);
     (simulated && rest.len() == 1).then(|| {
         format!(
-            "not put up: all other tasks would come to CPU {rest} beside the simulated devices, which answer late then and stop the robot. \
-             Fix: measure it with three CPUs or more, or with real devices (wire.kind = \"interface\")"
+            "not set up: all other tasks would move to CPU {rest} next to the simulated devices, which would then answer late and stop the \
+             robot. Fix: measure with at least three CPUs, or with real devices (wire.kind = \"interface\")"
         )
     })
 }
@@ -203,7 +204,8 @@ fn undo(path: &Path) -> io::Result<()> {
         match entry {
             Entry::Task { tid, started: begun, cpus } => {
                 let same = started_of(tid) == Some(begun);
-                // Whoever gave itself the shielded CPU since, or was given another set, keeps it.
+                // A task that has since moved to the shielded CPU, or was given another set, keeps
+                // it.
                 let ours = placement::affinity(tid)
                     .is_ok_and(|now| shielded.is_none_or(|shielded| now.without(&shielded) == now));
                 if same && ours {
@@ -227,7 +229,7 @@ fn irq_path(number: u32) -> PathBuf {
 }
 
 /// Whether an interrupt comes to `cpus` now: of the CPUs that it may have, the kernel gives it one
-/// or some. Where it does not say, it may.
+/// or some. If it does not say, it may.
 fn arrives_at(number: u32, cpus: &CpuSet) -> bool {
     let effective = fs::read_to_string(irq_folder(number).join("effective_affinity_list"));
     is_among(effective.ok().as_deref(), cpus)
@@ -359,7 +361,7 @@ mod tests {
     fn simulated_devices_are_not_left_alone_with_everything_else() {
         let set = |text: &str| text.parse::<CpuSet>().unwrap();
         let why = too_few_cpus(&set("0-1"), &set("1"), true).unwrap();
-        assert!(why.contains("CPU 0 beside the simulated devices") && why.contains("three CPUs"), "{why}");
+        assert!(why.contains("CPU 0 next to the simulated devices") && why.contains("three CPUs"), "{why}");
         assert_eq!(too_few_cpus(&set("0-2"), &set("1"), true), None);
         assert_eq!(
             too_few_cpus(&set("0-1"), &set("1"), false),

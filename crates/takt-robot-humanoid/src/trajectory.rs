@@ -60,12 +60,12 @@ impl Reference {
         Self { limits, position_rad, velocity_rad_s: 0.0 }
     }
 
-    /// Where it is.
+    /// Its position.
     pub fn position_rad(&self) -> f64 {
         self.position_rad
     }
 
-    /// How fast it moves.
+    /// Its velocity.
     pub fn velocity_rad_s(&self) -> f64 {
         self.velocity_rad_s
     }

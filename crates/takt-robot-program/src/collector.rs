@@ -20,7 +20,7 @@ use crate::config::Loop;
 /// File of what is counted beside the recorders, over all parts of a resumed run.
 const COUNTS_FILE: &str = "loops.json";
 
-/// What reports read of one loop.
+/// Measures of one loop that reports read.
 pub(crate) fn measures_of(one: &Loop) -> [Measure; 2] {
     let name = |what: &str| format!("{what}-{}", one.label);
     let measure = |what: &str, title: String, column| {
@@ -54,7 +54,7 @@ fn sample(measure: &Measure) -> Option<Sample<JobRecord>> {
 #[derive(Debug, Serialize)]
 struct CycleRow {
     index: u64,
-    /// What its timer was set to, or when something else woke it.
+    /// Expiry of its timer, or the time at which something else woke it.
     planned_ns: u64,
     /// It got a CPU.
     wake_ns: u64,
@@ -64,14 +64,14 @@ struct CycleRow {
     skipped: u64,
 }
 
-/// How far a loop has come, for the thread that times the run.
+/// Progress of a loop, for the thread that times the run.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     pub(crate) cycles: AtomicU64,
     pub(crate) planned_ns: AtomicU64,
 }
 
-/// What is counted of the loops, by their labels.
+/// Counts of the loops, by their labels.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Counts {
     releases: BTreeMap<String, Seen>,
@@ -143,15 +143,15 @@ pub(crate) struct Collector {
     by_tid: BTreeMap<i32, usize>,
     options: Options,
     saved: Instant,
-    /// What it failed with first; nothing is kept then.
+    /// Its first error; nothing is kept after it.
     failed: Option<LabError>,
 }
 
-/// What a collector leaves.
+/// Result of a collector.
 pub(crate) struct Collected {
     /// The releases of each loop.
     pub(crate) releases: Vec<Releases>,
-    /// What the watch reports of all threads of the program.
+    /// The watch's report on all threads of the program.
     pub(crate) report: Report,
 }
 
@@ -191,7 +191,7 @@ impl Collector {
         })
     }
 
-    /// How far each loop has come.
+    /// Progress of each loop.
     pub(crate) fn progress(&self) -> Vec<Arc<Progress>> {
         self.loops.iter().map(|one| Arc::clone(&one.progress)).collect()
     }
@@ -257,11 +257,11 @@ impl Keep for Collector {
     }
 }
 
-/// How long a loop's rhythm takes to be known: from so many cycles on the watch tells which
+/// Number of cycles after which a loop's rhythm is known: from then on the watch tells which
 /// wake-ups begin one.
 pub(crate) const RHYTHM_CYCLES: u64 = 24;
 
-/// How long that may take at most, for loops of these periods.
+/// Longest time until then, for loops of these periods.
 pub(crate) fn rhythm_time(loops: &[Loop]) -> Duration {
     const LEAST: Duration = Duration::from_secs(1);
     const MOST: Duration = Duration::from_secs(20);

@@ -38,7 +38,7 @@ pub struct ProgramFile {
     /// The program and its arguments. A relative path with a slash begins at `folder`. `{name}`
     /// stands for a value of `[values]`.
     pub command: Vec<String>,
-    /// Where the command is started. Default: the folder of the robot's file.
+    /// Folder in which the command is started. Default: the folder of the robot's file.
     pub folder: PathBuf,
     /// Variables that are added to Takt's own environment, or replace those. `{name}` stands for a
     /// value of `[values]`.
@@ -49,7 +49,7 @@ pub struct ProgramFile {
     pub values: BTreeMap<String, toml::Value>,
     /// When the program is ready.
     pub ready: ReadyConfig,
-    /// How the program is stopped.
+    /// Stop of the program.
     pub stop: StopConfig,
     /// Length of a run, seconds, when the command says nothing. Default 32: a PASS takes 30 s of
     /// evidence.
@@ -101,7 +101,7 @@ pub struct ReadyConfig {
     /// So much time has passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
-    /// How long Takt waits for that, and then for the threads, before it gives up. Default 30 s.
+    /// Time that Takt waits for that, and then for the threads, before it gives up. Default 30 s.
     pub within: Time,
 }
 
@@ -112,13 +112,13 @@ impl Default for ReadyConfig {
     }
 }
 
-/// How the program is stopped (`stop`).
+/// Stop of the program (`stop`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StopConfig {
-    /// What the command's process group gets. Default `INT`: what Ctrl-C sends.
+    /// Signal to the command's process group. Default `INT`: what Ctrl-C sends.
     pub signal: StopSignal,
-    /// How long the command may take to end. Whatever of it is left then is killed. Default 5 s.
+    /// Time that the command may take to end. Remaining processes are then killed. Default 5 s.
     pub within: Time,
 }
 
@@ -191,7 +191,7 @@ pub struct LoopConfig {
     /// Cycles a second, a number or a text with a placeholder; or `period`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hz: Option<toml::Value>,
-    /// How long after its release a cycle may end. Default: the period.
+    /// Time after its release by which a cycle must end. Default: the period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<String>,
     /// Policy that Takt gives to the thread; left alone when absent.
@@ -211,7 +211,7 @@ pub struct Loop {
     pub process: Option<String>,
     /// Its period.
     pub period_ns: u64,
-    /// How long after its release a cycle may end.
+    /// Time after its release by which a cycle must end.
     pub deadline_ns: u64,
     /// Policy that the thread is given.
     pub policy: Option<Policy>,
@@ -263,7 +263,7 @@ impl LoopConfig {
                 let key = format!("{key}.hz");
                 let text = fill(&key, &as_text("hz", hz)?, values)?;
                 let hz: f64 = text.trim().parse().map_err(|_| {
-                    SettingError::value(&key, format!("\"{text}\""), "accepted: cycles a second, a number")
+                    SettingError::value(&key, format!("\"{text}\""), "accepted: cycles per second, a number")
                 })?;
                 let [least, most] = PERIODS_NS.map(|ns| 1e9 / ns as f64);
                 within(&key, hz, most, least)?;

@@ -1,24 +1,24 @@
-//! Why a program cannot be run or followed.
+//! Errors of running or following a program.
 
 use std::io;
 use std::time::Duration;
 
 use takt_watch::WatchError;
 
-/// Why a program cannot be run or followed, with the way out.
+/// Reason why a program cannot be run or followed, with the way out.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
     /// The command cannot be started.
     #[error(
-        "{program}: {reason}. `command` names a program in PATH, or a path; relative paths begin at {folder}"
+        "{program}: {reason}. `command` names a program in PATH, or a path; relative paths start at {folder}"
     )]
     NotStarted {
         /// The program.
         program: String,
-        /// What the system says.
+        /// The system's error.
         reason: String,
-        /// What relative paths begin at.
+        /// Folder at which relative paths start.
         folder: String,
     },
     /// The command ended before it was ready.
@@ -26,27 +26,27 @@ pub enum ProgramError {
     EndedEarly {
         /// Its exit status, or the signal.
         how: String,
-        /// How long it ran.
+        /// Its running time.
         after: Duration,
-        /// What was waited for.
+        /// The condition that was waited for.
         until: String,
-        /// What it printed last.
+        /// Its last output.
         words: String,
     },
     /// The command did not get ready.
     #[error("the command is not ready after {} s: {missing}. {words} Allow more time with `ready.within`", within.as_secs_f64())]
     NotReady {
-        /// How long Takt waited.
+        /// Time that Takt waited.
         within: Duration,
-        /// What did not happen.
+        /// The missing condition.
         missing: String,
-        /// What it printed last.
+        /// Its last output.
         words: String,
     },
     /// No thread has the name of a loop.
     #[error(
-        "loop \"{name}\": no thread of the command has that name. Its threads are: {threads}. Name the loop as one of them is named \
-         (the kernel keeps 15 characters), or have the program name its thread (pthread_setname_np, prctl PR_SET_NAME)"
+        "loop \"{name}\": no thread of the command has that name. Its threads are: {threads}. Use one of these names for the loop (the \
+         kernel keeps 15 characters), or have the program name its thread (pthread_setname_np, prctl PR_SET_NAME)"
     )]
     NoThread {
         /// The loop.
@@ -63,9 +63,9 @@ pub enum ProgramError {
     Several {
         /// The loop.
         name: String,
-        /// How many have the name.
+        /// Number of threads with the name.
         count: usize,
-        /// How many of them have the period: "none", or a number.
+        /// Number of those with the period: "none", or a number.
         fitting: String,
         /// The loop's period.
         period: String,
@@ -79,7 +79,7 @@ pub enum ProgramError {
     #[error("stopped before the command was ready; nothing was measured")]
     Stopped,
     /// The process that keeps the command together broke.
-    #[error("the process that keeps the command together: {0}")]
+    #[error("the process that supervises the command: {0}")]
     Keeper(#[from] io::Error),
     /// The threads cannot be followed.
     #[error(transparent)]

@@ -30,15 +30,15 @@ pub const SUBCOMMAND: &str = "program-keeper";
 /// The killed are looked for again so often, until none is left.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How long a killed process may take to be gone: one in the kernel's hands cannot be killed.
+/// Time that a killed process may take to disappear: one in the kernel's hands cannot be killed.
 const KILLED: Duration = Duration::from_secs(10);
 
-/// How a command is started.
+/// Start of a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Where.
+    /// Its folder.
     pub folder: PathBuf,
     /// Variables beside those of Takt.
     pub environment: BTreeMap<String, String>,
@@ -52,7 +52,7 @@ impl Start {
     }
 }
 
-/// What a keeper reports, a line each.
+/// Message of a keeper, a line each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Message {
@@ -66,7 +66,7 @@ enum Message {
     Gone,
 }
 
-/// How a command ended.
+/// End of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     /// Its exit status; absent where a signal ended it.
@@ -83,7 +83,7 @@ impl Ended {
         match (self.status, self.signal) {
             (Some(status), _) => format!("with status {status}"),
             (None, Some(signal)) => format!("by signal {signal}"),
-            (None, None) => "in a way that the system did not report".to_owned(),
+            (None, None) => "with an unknown status".to_owned(),
         }
     }
 }
@@ -211,17 +211,17 @@ fn reap(kept: &Mutex<Kept>) {
     }
 }
 
-/// What is known of a command.
+/// Knowledge about a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct State {
-    /// How the command itself ended.
+    /// End of the command itself.
     pub(crate) ended: Option<Ended>,
     /// Nothing of it is left, not even what it had left behind.
     pub(crate) gone: bool,
 }
 
 impl State {
-    /// How the command ended, in words.
+    /// End of the command, in words.
     pub(crate) fn how(self) -> String {
         self.ended.map_or_else(|| "with its keeper".to_owned(), |ended| ended.how())
     }
@@ -271,7 +271,7 @@ impl Program {
                 let folder = start.folder.display().to_string();
                 return Err(ProgramError::NotStarted { program, reason, folder });
             }
-            _ => return Err(io::Error::other("it has ended before it started anything").into()),
+            _ => return Err(io::Error::other("it ended before it started a process").into()),
         }
         program.listen(messages)?;
         Ok((program, reader))
@@ -301,12 +301,12 @@ impl Program {
         i32::try_from(self.keeper.id()).unwrap_or(0)
     }
 
-    /// What is known of it now.
+    /// Present knowledge about it.
     pub(crate) fn state(&self) -> State {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why a run ends whose command was gone before `until`, with all that it printed.
+    /// Reason of a run's end whose command had ended before `until`, with all of its output.
     pub(crate) fn ended_early(&self, state: State, output: &Output, until: &str) -> ProgramError {
         output.finish();
         let (how, after, until) = (state.how(), self.since.elapsed(), until.to_owned());
@@ -343,7 +343,7 @@ impl Program {
                 let _ = self.keeper.kill();
                 let _ = self.keeper.wait();
                 let left = left.join(", ");
-                return Err(io::Error::other(format!("processes {left} were killed and do not end")).into());
+                return Err(io::Error::other(format!("processes {left} were killed but do not end")).into());
             }
             std::thread::sleep(LOOK);
         }
@@ -377,7 +377,7 @@ pub(crate) fn find(start: &Start) -> Result<PathBuf, ProgramError> {
     };
     found.ok_or_else(|| ProgramError::NotStarted {
         program: program.display().to_string(),
-        reason: "there is no such program, or it may not be run".to_owned(),
+        reason: "the program does not exist or is not executable".to_owned(),
         folder: start.folder.display().to_string(),
     })
 }

@@ -1,5 +1,5 @@
-//! What a command prints: the beginning of it in the run directory, the end of it for messages, and
-//! the line that says that it is ready.
+//! Output of a command: its beginning in the run directory, its end for messages, and the line that
+//! announces readiness.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -23,10 +23,10 @@ const MAX_TAIL: usize = 2 << 10;
 /// A longer line is looked at in parts.
 const MAX_LINE: usize = 64 << 10;
 
-/// What the pipe holds: a command must not wait for Takt.
+/// Capacity of the pipe: a command must not wait for Takt.
 const PIPE_BYTES: i32 = 1 << 20;
 
-/// What is printed last is read within this.
+/// Time in which the last output is read.
 const LAST: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ fn contains(line: &[u8], text: &[u8]) -> bool {
     line.windows(text.len().max(1)).any(|part| part == text)
 }
 
-/// What a command prints, read by a thread until nobody holds the other end.
+/// Output of a command, read by a thread until nobody holds the other end.
 #[derive(Debug)]
 pub(crate) struct Output {
     seen: Arc<Mutex<Seen>>,
@@ -84,7 +84,7 @@ impl Output {
         let seen: Arc<Mutex<Seen>> = Arc::default();
         let ready = ready.map(|text| text.as_bytes().to_vec());
         let shared = Arc::clone(&seen);
-        let why = "reads what the command prints";
+        let why = "reads the command's output";
         let thread = thread::spawn_exempt("takt-output", why, move || {
             let mut bytes = vec![0; 32 << 10];
             let mut left = MAX_FILE;
@@ -108,12 +108,12 @@ impl Output {
         let tail: Vec<u8> = seen.tail.iter().copied().collect();
         let text = String::from_utf8_lossy(&tail);
         match text.lines().map(str::trim).rfind(|line| !line.is_empty()) {
-            Some(line) => format!("It printed last: \"{}\".", takt_files::quoted(line)),
+            Some(line) => format!("Its last output: \"{}\".", takt_files::quoted(line)),
             None => "It printed nothing.".to_owned(),
         }
     }
 
-    /// How many bytes were printed.
+    /// Number of printed bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).bytes
     }

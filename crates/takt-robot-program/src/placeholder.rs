@@ -49,14 +49,14 @@ pub fn fill(key: &str, text: &str, values: &BTreeMap<String, toml::Value>) -> Re
                 let known: Vec<&str> = values.keys().map(String::as_str).collect();
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
                 let accepted = format!(
-                    "accepted: placeholders with a value in [values] (there: {known}); for a brace itself, write it twice"
+                    "accepted: placeholders with a value in [values] (there: {known}); for a literal brace, write it twice"
                 );
                 SettingError::value(key, format!("{{{name}}}"), accepted)
             })?;
             filled.push_str(&as_text(name, value)?);
             rest = after;
         } else {
-            let accepted = "accepted: placeholders such as {rate}; for a brace itself, write it twice";
+            let accepted = "accepted: placeholders such as {rate}; for a literal brace, write it twice";
             return Err(SettingError::value(key, takt_files::shortened(rest), accepted));
         }
     }

@@ -14,7 +14,7 @@ use crate::config::{Loop, ReadyConfig};
 use crate::keeper::Program;
 use crate::output::Output;
 
-/// How often it is looked.
+/// Period of checking.
 const LOOK: Duration = Duration::from_millis(10);
 /// A loop with threads of the same name is recognised by its period within so many of them.
 const PERIODS: u64 = 32;
@@ -35,7 +35,7 @@ pub(crate) struct Found {
     pub(crate) process: String,
 }
 
-/// What changes in a file when it is written.
+/// Properties of a file that change when it is written.
 type Version = Option<(u64, SystemTime)>;
 
 fn version(path: &Path) -> Version {
@@ -44,7 +44,7 @@ fn version(path: &Path) -> Version {
     Some((data.ino(), data.modified().ok()?))
 }
 
-/// What is waited for, begun before the command is started.
+/// Condition to wait for, set up before the command is started.
 #[derive(Debug)]
 pub(crate) struct Ready {
     config: ReadyConfig,
@@ -157,13 +157,13 @@ impl Ready {
         }
     }
 
-    /// What was printed, and what often keeps a line from coming.
+    /// The output so far, and a common reason for a missing line.
     fn words(&self, output: &Output) -> String {
         if self.config.line.is_none() {
             return output.words();
         }
         format!(
-            "{} Many programs keep lines back while their output is a pipe: flush it (Python: print(…, flush=True); C: fflush(stdout)).",
+            "{} Many programs buffer their output when it is a pipe: flush it (Python: print(…, flush=True); C: fflush(stdout)).",
             output.words()
         )
     }

@@ -41,7 +41,7 @@ const OTHER_PERIOD: f64 = 0.05;
 /// After the window's end a cycle that began within it may take so long to be counted.
 const LAST_CYCLE: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(5)];
 
-/// Where the rows of a loop come from.
+/// Source of a loop's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -54,7 +54,7 @@ pub enum Source {
 pub struct LoopSummary {
     /// Its name in the robot's file.
     pub name: String,
-    /// Where its rows come from.
+    /// Source of its rows.
     pub source: Source,
     /// Its sample file.
     pub file: String,
@@ -83,7 +83,7 @@ pub struct LoopSummary {
 /// The summary of a run: what every run has, and the loops.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProgramSummary {
-    /// What every run has.
+    /// Common part of every run.
     #[serde(flatten)]
     pub run: RunSummary,
     /// The loops.
@@ -170,8 +170,8 @@ impl Robot for ProgramFile {
     }
 
     fn critical(&self) -> Result<Critical, NoCriticalThread> {
-        let why = "`takt run` of a program already follows its loops by the kernel's events and names the causes of late cycles: run it \
-                   without a trace, then `takt report` its run directory";
+        let why = "`takt run` of a program already follows its loops with kernel events and reports the causes of late cycles: run it \
+             without a trace, then `takt report` its run directory";
         Err(NoCriticalThread(why))
     }
 
@@ -276,14 +276,14 @@ impl Bound {
         }
     }
 
-    /// What its run says against the file: another period.
+    /// Contradiction between its run and the file: another period.
     fn doubt(&mut self, report: Option<&LoopReport>) -> Option<String> {
         self.seen_period_us = report.and_then(seen_period_us);
         let seen_ns = self.seen_period_us? * 1e3;
         let (name, ns) = (&self.config.name, self.config.period_ns as f64);
         ((seen_ns / ns - 1.0).abs() > OTHER_PERIOD).then(|| {
             format!(
-                "loop \"{name}\" ran every {:.3} ms, and the file says {:.3} ms: correct `period`, or the program's rate",
+                "loop \"{name}\" ran every {:.3} ms, but the file says {:.3} ms: correct `period`, or the program's rate",
                 seen_ns / 1e6,
                 ns / 1e6
             )
@@ -314,7 +314,7 @@ struct RunningProgram {
     died: Option<State>,
 }
 
-/// What `run.json` says of the command.
+/// The command's part of `run.json`.
 #[derive(Debug, Serialize)]
 struct CommandNote {
     pid: i32,
@@ -336,14 +336,14 @@ impl RunningProgram {
         at_ns.saturating_sub(self.bounds_ns[0]) as f64 / 1e9
     }
 
-    /// What became of the threads and of the command within the window.
+    /// Judges the threads and the command within the window.
     fn judge_threads(&self, session: &mut Session) {
         if let Some(state) = self.died {
             let how = state.how();
             let at_ns = state.ended.map_or_else(monotonic_ns, |ended| ended.at_ns);
             session.header.failures.push(format!(
-                "the command ended {how} {:.3} s after the window began. {} A program that ends by itself needs to run for longer than \
-                 the window (--seconds)",
+                "the command ended {how} {:.3} s after the window began. {} A program that ends by itself must run for longer than the \
+                 window (--seconds)",
                 self.since_begin_s(at_ns),
                 self.output.words()
             ));
@@ -353,12 +353,12 @@ impl RunningProgram {
             let (name, tid) = (&one.config.name, one.found.tid);
             if let Some(at_ns) = one.gone_ns {
                 session.header.failures.push(format!(
-                    "loop \"{name}\": its thread {tid} ended {:.1} s after the window began; the command went on",
+                    "loop \"{name}\": its thread {tid} ended {:.1} s after the window began; the command continued",
                     self.since_begin_s(at_ns)
                 ));
             } else if let Some(other) = &one.renamed {
                 session.header.problems.push(format!(
-                    "loop \"{name}\": its thread {tid} is named \"{}\" now; Takt followed it by its number",
+                    "loop \"{name}\": its thread {tid} is now named \"{}\"; Takt followed it by its id",
                     takt_files::quoted(other)
                 ));
             }
@@ -379,7 +379,7 @@ impl Running for RunningProgram {
         let state = self.program.state();
         let left = state.ended.filter(|_| !state.gone);
         left.map(|ended| {
-            format!("The command ended {} and left processes behind, which Takt follows", ended.how())
+            format!("The command ended {} but left processes behind, which Takt follows", ended.how())
         })
         .into_iter()
         .collect()

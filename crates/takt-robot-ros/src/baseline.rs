@@ -52,7 +52,7 @@ impl Given {
     /// Makes it so.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// The kernel's error.
     pub fn apply(&self) -> Result<(), takt_rt::Error> {
         Policy::RoundRobin { priority: self.priority }.apply(self.tid.cast_signed())
     }

@@ -51,12 +51,12 @@ struct Chain {
     standing: Standing,
 }
 
-/// How the manager stood by a chain in the measured window.
+/// The manager's record with a chain in the measured window.
 #[derive(Debug, Default)]
 struct Standing {
     /// For how long it had given the chain up.
     degraded_ns: u64,
-    /// Why, in its words.
+    /// The reason, in its words.
     why: String,
     /// From when on the chain was guaranteed or given up, in time.
     words: Vec<Word>,
@@ -67,7 +67,7 @@ struct Standing {
     unexcused: u64,
 }
 
-/// What the manager says of a chain from a moment on.
+/// The manager's statement on a chain from a moment on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Word {
     from_ns: u64,
@@ -76,7 +76,7 @@ struct Word {
 }
 
 impl Standing {
-    /// What was said at a moment.
+    /// The statement at a moment.
     fn at(&self, at_ns: u64) -> Word {
         let later = self.words.partition_point(|word| word.from_ns <= at_ns);
         later.checked_sub(1).and_then(|last| self.words.get(last)).copied().unwrap_or_default()
@@ -111,7 +111,7 @@ fn measure(goal: &ChainGoal) -> Measure {
         .judged()
 }
 
-/// What reports read: a measure for each chain.
+/// Measures that reports read: one for each chain.
 pub(super) fn measures(goals: &Goals) -> Vec<Measure> {
     goals.chains.iter().map(measure).collect()
 }
@@ -179,7 +179,7 @@ impl Chains {
                 let instances = stamped.instances(way);
                 ended.extend(instances.ended);
                 dropped += instances.dropped.iter().filter(|at| within(at)).count() as u64;
-                // What had not ended, and could no longer end in time.
+                // Instances that had not ended and could no longer end in time.
                 let late = instances.open.iter().filter(|at| within(at) && **at + chain.goal_ns <= to_ns);
                 for &began_ns in late {
                     chain.skipped += 1;

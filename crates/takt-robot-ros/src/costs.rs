@@ -1,4 +1,4 @@
-//! What the manager costs in each load phase (*ROS-Llama*, Table III).
+//! Cost of the manager in each load phase (*ROS-Llama*, Table III).
 
 use takt_lab::Session;
 use takt_manager::live::{Cost, Live, Status};

@@ -12,7 +12,7 @@ use takt_rt::config::{SettingError, within};
 
 use super::load::{Load, LoadReport, cores};
 
-/// Who schedules.
+/// Scheduler of the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ManagerPolicy {
@@ -50,7 +50,7 @@ impl fmt::Display for ManagerPolicy {
     }
 }
 
-/// What the workload's nodes are.
+/// Kind of the workload's nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeKind {
@@ -70,7 +70,7 @@ pub struct RosFile {
     /// Name and claims.
     #[serde(flatten, skip_deserializing)]
     pub envelope: Envelope,
-    /// Who schedules. The manager by default.
+    /// Scheduler of the nodes. The manager by default.
     #[serde(default = "policy")]
     pub policy: ManagerPolicy,
     /// Length of the measured window, seconds; the workload's load phases divide it equally. 66 s:
@@ -89,8 +89,8 @@ pub struct RosFile {
     /// A command that starts ROS 2 nodes; the workload below otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
-    /// What the workload's nodes are: `auto`, `processes`, `rclcpp`. `auto`: where a real system
-    /// can be measured, it is.
+    /// Kind of the workload's nodes: `auto`, `processes`, `rclcpp`. `auto` measures a real system
+    /// if possible.
     #[serde(default)]
     pub nodes: NodeKind,
     /// Goals, as in a goals file: `degradation_order`, `[[goals.chain]]`, `[goals.options]`.
@@ -135,7 +135,7 @@ impl RosFile {
             return Err(SettingError::conflict("command and workload", "expected one of them").into());
         }
         if self.load != Load::Paper && (self.command.is_some() || self.workload.is_some()) {
-            let expected = "expected none of the others: it is the built-in robot's";
+            let expected = "expected none of the others, which belong to the built-in robot";
             return Err(SettingError::conflict("load", expected).into());
         }
         self.goals()?;
@@ -166,15 +166,15 @@ impl RosFile {
         self.described().fitted(cores()).0
     }
 
-    /// What the load is, on a machine with this processor; `None`: a command's, of which nothing is
-    /// known.
+    /// Facts about the load on a machine with this processor; `None`: it is a command's, and
+    /// unknown.
     #[must_use]
     pub fn load_report(&self, cpu: Option<String>) -> Option<LoadReport> {
         let name = if self.workload.is_some() { "own".to_owned() } else { self.load.to_string() };
         self.command.is_none().then(|| LoadReport::of(&name, &self.described(), cpu))
     }
 
-    /// How long a run takes.
+    /// Duration of a run.
     #[must_use]
     pub fn expected_seconds(&self) -> f64 {
         self.seconds + self.learn_seconds

@@ -1,6 +1,6 @@
-//! What the built-in workload is, known from its description alone: the ways of its chains and the
-//! threads that serve them. Nothing is observed for it, so that baselines run without anything of
-//! Takt beside them.
+//! Knowledge about the built-in workload from its description only: the paths of its chains and the
+//! threads that serve them. It needs no observation, so baselines run without any other part of
+//! Takt.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,8 +4,8 @@
 //! Under the baselines nothing of Takt runs beside the nodes (module `plain`). Latencies are those
 //! that the nodes wrote down themselves, under every policy.
 //!
-//! What runs is either the built-in workload, with costs that are known, or any command that starts
-//! ROS 2 nodes.
+//! The system is either the built-in workload, with known costs, or any command that starts ROS 2
+//! nodes.
 
 mod baseline;
 mod chains;

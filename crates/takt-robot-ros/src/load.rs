@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use takt_ros_workload::System;
 
-/// Which load the built-in robot has.
+/// Load of the built-in robot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Load {
@@ -65,7 +65,7 @@ pub struct LoadReport {
     pub paper: Option<LoadMachine>,
     /// This machine.
     pub here: LoadMachine,
-    /// What the costs were multiplied by.
+    /// Factor of the costs.
     pub factor: f64,
     /// The rule that gives the factor.
     pub rule: String,
@@ -76,7 +76,7 @@ const PAPER: &str = "Raspberry Pi 4B, ARM Cortex-A72 at 600 MHz";
 const RULE: &str = "Costs are multiplied by cores / 4, at most by 1, so that each callback takes the same share of the machine as on the paper's \
                     four cores. The tracker's costs are not multiplied: they are shares of its frame period, because the paper gives none, and \
                     one thread fills one core on any machine. Periods and goals are the paper's.";
-const AS_WRITTEN: &str = "Costs are as written, on any machine.";
+const AS_WRITTEN: &str = "Costs are used as written, on any machine.";
 
 /// Cores that this process and its children may use: its affinity and its control group's quota
 /// count.
@@ -98,7 +98,9 @@ impl LoadReport {
         let rule = match described.cores {
             Some(4) => RULE.to_owned(),
             Some(of) => {
-                format!("Costs are multiplied by cores / {of}, at most by 1, but those with scales = false.")
+                format!(
+                    "Costs are multiplied by cores / {of}, at most by 1, except those with scales = false."
+                )
             }
             None => AS_WRITTEN.to_owned(),
         };

@@ -24,14 +24,14 @@ use super::{NodeKind, RosFile};
 pub(super) const NODES_KEY: &str = "nodes";
 /// Key of `run.json` that says what the load is.
 pub(super) const LOAD_KEY: &str = "nodes_load";
-const OWN_NODES: &str = "processes of Takt's that behave like nodes";
-/// What a system gets to end by itself.
+const OWN_NODES: &str = "processes of Takt that behave like nodes";
+/// Time that a system gets to end on its own.
 const GRACE: Duration = Duration::from_secs(5);
 /// Folder of a run directory with what the nodes wrote down.
 const STAMPS: &str = "stamps";
 
-/// The workload's nodes on `rclcpp`, where they are wanted and there. What runs is said in
-/// `run.json`: `nodes`.
+/// The workload's nodes on `rclcpp`, where they are wanted and there. `run.json` records the
+/// choice: `nodes`.
 pub(super) fn real_nodes(file: &RosFile, session: &mut Session) -> Result<Option<Nodes>, LabError> {
     if file.command.is_some() {
         return Ok(None);
@@ -49,7 +49,7 @@ pub(super) fn real_nodes(file: &RosFile, session: &mut Session) -> Result<Option
         Some(Err(missing)) if file.nodes == NodeKind::Rclcpp => {
             return Err(LabError::Config(format!("nodes = \"rclcpp\": {missing}")));
         }
-        // Who has ROS 2 sourced should know why it is not what runs.
+        // Users who have sourced ROS 2 should see the reason why it is not used.
         Some(Err(missing)) => (format!("{OWN_NODES} ({missing})"), None),
     };
     session.note(NODES_KEY, &words)?;
@@ -114,7 +114,7 @@ impl OwnCpu {
     }
 }
 
-/// What was wrong with how a node ended.
+/// Fault in a node's end.
 fn wrong(ended: workload::launch::Ended) -> Option<String> {
     let node = ended.node;
     match ended.losses {
@@ -126,7 +126,7 @@ fn wrong(ended: workload::launch::Ended) -> Option<String> {
     }
 }
 
-/// What runs.
+/// The running system.
 pub(super) enum Started {
     Workload(Option<workload::Running>),
     Command(Launched),

@@ -6,7 +6,7 @@ use takt_report::paper::{Definition, Figure, Headline, Item, Paper, Published, V
 use takt_report::table::{Cell, Table};
 use takt_report::{Collection, Context, Supplement, time};
 
-/// What ROS 2 systems add to reports.
+/// Additions of ROS 2 systems to reports.
 #[derive(Debug)]
 pub(crate) struct RosPaper;
 
@@ -184,10 +184,10 @@ const ROS_LLAMA: Paper = Paper {
         },
         Item {
             number: "Table III",
-            caption: "What one decision of the manager costs, by part and phase.",
+            caption: "Cost of one decision of the manager, by part and phase.",
             ours: "the figures extract_ms_per_plan, model_ms_per_plan and plan_ms_per_plan by phase",
             definition: Definition::Differs(
-                "budget selection and timing analysis are one figure where the runs have none of their own.",
+                "budget selection and timing analysis are one figure if the runs do not separate them.",
             ),
             headlines: &[],
             show: Some(table_3),
@@ -267,7 +267,7 @@ fn table_2(item: &Item, _: &Collection, contexts: &[&Context<'_>]) -> Vec<Block>
         table.push(row);
     }
     table.note(
-        "A chain that was given up in the declared order is in these figures, too; the verdict excuses it.",
+        "These figures include chains that were given up in the declared order; the verdict excuses them.",
     );
     vec![Block::Table(table)]
 }
@@ -314,14 +314,14 @@ fn table_3(item: &Item, collection: &Collection, _: &[&Context<'_>]) -> Vec<Bloc
     vec![Block::Table(table)]
 }
 
-/// What differs in these runs from the paper's.
+/// Differences of these runs from the paper's.
 fn differs_here(collection: &Collection) -> Vec<String> {
     let machine = &collection.runs[0].header.machine;
     let word = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
     let mut sentences = vec![
-        format!("CPUs: {} ({}); in the paper four.", word(&machine.online_cpus), word(&machine.cpu)),
+        format!("CPUs: {} ({}); the paper has four.", word(&machine.online_cpus), word(&machine.cpu)),
         format!(
-            "Kernel: {} ({}); in the paper 4.19.71-rt24.",
+            "Kernel: {} ({}); the paper has 4.19.71-rt24.",
             word(&machine.kernel),
             word(&machine.preemption)
         ),
@@ -333,7 +333,7 @@ fn differs_here(collection: &Collection) -> Vec<String> {
     let shortest = window.fold(f64::MAX, f64::min);
     if shortest < 600e9 {
         sentences.push(format!(
-            "Runs of {}; in the paper some twelve minutes (7,324 heartbeats).",
+            "Runs of {}; the paper's runs take some twelve minutes (7,324 heartbeats).",
             time((shortest / 1e9).round() * 1e9)
         ));
     }

@@ -99,8 +99,8 @@ impl Plain {
     }
 }
 
-/// Where nodes meet and write, as the probe's sessions do: in memory, where nothing is ever written
-/// to a disk, or else in the temporary directory.
+/// Folder in which nodes meet and write, like the probe's sessions: in memory, where nothing is
+/// ever written to a disk, otherwise in the temporary directory.
 fn meeting_place() -> Result<TempDir, LabError> {
     let make = |base: &Path| tempfile::Builder::new().prefix("takt-nodes-").tempdir_in(base);
     let other = std::env::temp_dir();
@@ -147,7 +147,7 @@ impl Running for Plain {
 
     fn line(&mut self) -> String {
         self.trouble = self.system.trouble();
-        "nothing of Takt runs beside the nodes; they write down what they do".to_owned()
+        "Takt itself does not run next to the nodes; they write their own log".to_owned()
     }
 
     fn length(&self) -> Option<Duration> {

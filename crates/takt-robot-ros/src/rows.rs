@@ -9,7 +9,7 @@ use takt_rundir::{Measure, RUN_FILE, RunDir, RunHeader, Series};
 use super::load::LoadReport;
 use super::nodes::{LOAD_KEY, NODES_KEY};
 
-/// Whose stamps the latencies are of a run's chains.
+/// Source of the timestamps behind the latencies of a run's chains.
 const BY_NODES: &str = "nodes";
 const BY_EXTRACTOR: &str = "extractor";
 
@@ -39,8 +39,8 @@ pub struct ChainRow {
     pub p99_ms: Option<f64>,
     /// The longest latency; `None`: nothing was measured.
     pub worst_ms: Option<f64>,
-    /// Who wrote down what the latencies are of: `nodes` themselves, or the `extractor`, where a
-    /// command's nodes write nothing.
+    /// Source of the latencies: the `nodes` themselves, or the `extractor`, if a command's nodes
+    /// write nothing.
     #[serde(default)]
     pub observed_by: String,
     /// Name of the load ([`LoadReport::name`]); empty: a command's.
@@ -52,7 +52,8 @@ pub struct ChainRow {
     pub bound_ms: Option<f64>,
     /// Greatest share of the processor time that the hypervisor took.
     pub stolen: f64,
-    /// Why its violations do not count against the policy: it was given up in the declared order.
+    /// Reason why its violations do not count against the policy: it was given up in the declared
+    /// order.
     pub excused: Option<String>,
     /// The load phases, in their order.
     pub phases: Vec<PhaseRow>,
@@ -91,7 +92,7 @@ fn greater(known: Option<f64>, value: f64) -> Option<f64> {
     Some(known.map_or(value, |known| known.max(value)))
 }
 
-/// What observing took under one policy; means of its runs.
+/// Cost of observing under one policy; means of its runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ObservingRow {
     pub policy: String,
@@ -130,7 +131,7 @@ pub struct ManagerTable {
     pub cost_ms_per_plan: Option<[f64; 4]>,
     /// The same in each load phase.
     pub cost_by_phase: Vec<PhaseCost>,
-    /// What observing took, policy by policy.
+    /// Cost of observing, policy by policy.
     pub observing: Vec<ObservingRow>,
     /// Table III, for each policy that plans.
     pub steps: Vec<StepRow>,
@@ -138,15 +139,15 @@ pub struct ManagerTable {
     pub load: Option<LoadReport>,
     /// Policies in the order in which the runs were made.
     pub order: Vec<String>,
-    /// What the nodes were: processes of Takt's, or `rclcpp`'s; each kind once.
+    /// Kinds of nodes: processes of Takt, or `rclcpp`'s; each once.
     pub nodes: Vec<String>,
-    /// What was not granted or went wrong, by policy.
+    /// Settings that were not granted, and faults, by policy.
     pub labels: Vec<String>,
     /// The run directories.
     pub run_dirs: Vec<String>,
 }
 
-/// What the manager cost in one load phase; means of the runs under `takt`.
+/// Cost of the manager in one load phase; means of the runs under `takt`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PhaseCost {
     pub phase: String,
@@ -309,7 +310,7 @@ fn p99_ns(mut values: Vec<u64>) -> Option<u64> {
     values.get(place.checked_sub(1)?).copied()
 }
 
-/// What observing took in these runs of a policy.
+/// Cost of observing in these runs of a policy.
 fn observing(policy: &str, runs: &[RunSummary]) -> Vec<ObservingRow> {
     let row = |observed_by: &str, share: &str, records: Option<&str>| {
         Some(ObservingRow {

@@ -34,8 +34,8 @@ pub(super) const POLL: Duration = Duration::from_millis(25);
 pub static KIND: RobotKind = RobotKind {
     campaigns: &[("manager", include_str!("../../../campaigns/manager.toml"))],
     cannot_resume: Some(
-        "its nodes are programs of their own that begin anew with the first phase of their load, and the manager's models \
-         are of the processes that were killed",
+        "its nodes are separate programs that restart with the first phase of their load, and the manager's models describe the killed \
+         processes",
     ),
     report: Some(&super::paper::RosPaper),
     ..RobotKind::new("ros", &[("ros", SHIPPED)], read::<RosFile>)
@@ -139,7 +139,7 @@ struct Managed {
     costs: Costs,
     cpu: OwnCpu,
     baseline: Baseline,
-    /// What ended the system before its time.
+    /// Fault that ended the system early.
     trouble: Option<String>,
     last: Option<Last>,
     window: Window,
@@ -212,7 +212,7 @@ impl Running for Managed {
     fn closed(&mut self, session: &mut Session) -> Result<(), LabError> {
         std::mem::take(&mut self.cpu).end(session);
         std::mem::replace(&mut self.costs, Costs::new(&[])).close(&self.live, session);
-        // What holds now; once the nodes have ended there is nothing left to guarantee.
+        // The present state; once the nodes have ended, there is nothing left to guarantee.
         let (status, plan) = (self.live.status(monotonic_ns()), self.live.plan().cloned());
         self.last = Some(Last { status, plan, model: self.live.model().clone() });
         Ok(())
@@ -222,7 +222,7 @@ impl Running for Managed {
         session.header.problems.extend(end.trouble.clone().or(self.trouble.take()));
         session.header.problems.extend(self.system.end(&self.stop));
         self.live.source_mut().finish();
-        // What had not been read when the nodes ended.
+        // Events that had not been read when the nodes ended.
         while self.live.step(monotonic_ns()).map_err(LabError::robot)? {}
         self.keep()?;
         let Self { file, known, mut chains, live, baseline, last, probe, length, .. } = *self;

@@ -30,20 +30,20 @@ pub struct ServoConfig {
     /// Length of a run, seconds, when the command says nothing. Default 32: 16,000 commands, and
     /// sixteen swings of the default motion.
     pub seconds: f64,
-    /// What may be lost before a run fails.
+    /// Limits of losses before a run fails.
     pub losses: LossesConfig,
-    /// How to reach the controller.
+    /// Connection to the controller.
     pub link: RtdeConfig,
     /// A simulated controller that is started beside the stream, on free ports unless its own say
     /// otherwise; `link.host` and `link.port` are then its. Absent: `link` says where the
     /// controller is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulator: Option<SimConfig>,
-    /// How the arm follows.
+    /// Parameters of following.
     pub servoj: ServojConfig,
-    /// Where it goes.
+    /// Its motion.
     pub motion: MotionConfig,
-    /// What may not be exceeded.
+    /// Limits of the stream.
     pub limits: LimitsConfig,
     /// The thread.
     pub task: TaskConfig,
@@ -65,7 +65,7 @@ impl Default for ServoConfig {
     }
 }
 
-/// What may be lost (`[losses]`); more fails a run.
+/// Limits of losses (`[losses]`); more fails a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LossesConfig {
@@ -76,7 +76,7 @@ pub struct LossesConfig {
     pub max_missed_commands: u64,
 }
 
-/// How the arm follows (`[servoj]`): what `takt_servo.script` is reported with the first command.
+/// Parameters of following (`[servoj]`), sent to `takt_servo.script` with the first command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServojConfig {
@@ -126,7 +126,7 @@ pub struct TaskConfig {
     /// Memory locking of the process. Default `all`: a page fault in a cycle is a latency of its
     /// own.
     pub lock_memory: MemoryLock,
-    /// How a free-running thread sleeps. Default `kernel`.
+    /// Sleep method of a free-running thread. Default `kernel`.
     pub sleep: SleepStrategy,
     /// Whether to refuse to run when the kernel does not grant all this. Default false: the run is
     /// labelled.
@@ -151,7 +151,7 @@ impl Default for TaskConfig {
 }
 
 impl TaskConfig {
-    /// What is asked for the thread.
+    /// Requested settings of the thread.
     pub fn settings(&self) -> ThreadSettings {
         ThreadSettings::of_task(self.policy, self.cpus, self.lock_memory, self.strict)
     }
@@ -199,8 +199,8 @@ impl ServoConfig {
         let lag_rad = self.servoj.lookahead_s * limits.speed_rad_s;
         if limits.following_error_rad < lag_rad {
             let accepted = format!(
-                "accepted: at least {lag_rad} here: servoj follows servoj.lookahead_s behind, which is that much at \
-                 limits.speed_rad_s; raise it, or lower one of those"
+                "accepted: at least {lag_rad} here, the distance by which servoj lags (servoj.lookahead_s at limits.speed_rad_s); raise \
+                 it, or lower one of those"
             );
             return Err(SettingError::value(
                 "limits.following_error_rad",

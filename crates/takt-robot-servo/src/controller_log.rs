@@ -33,9 +33,9 @@ pub struct ControllerRow {
     pub joints_rad: [f64; 6],
     /// Fastest joint, rad/s.
     pub joint_speed_rad_s: f64,
-    /// What was asked ([`reg::FOLLOW`], [`reg::STOP`]).
+    /// The request ([`reg::FOLLOW`], [`reg::STOP`]).
     pub asked: i32,
-    /// What the program does.
+    /// State of the program.
     pub program: ProgramState,
     /// Its own count of cycles without a command.
     pub missed: i32,
@@ -45,7 +45,7 @@ pub struct ControllerRow {
     pub answered_s: f64,
 }
 
-/// What the rows of a stream say, while the program followed.
+/// Contents of a stream's rows while the program followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ControllerView {
     /// Cycles in which the program followed, those that are judged.
@@ -89,8 +89,7 @@ pub fn parse(text: &str) -> Result<Vec<ControllerRow>, ServoError> {
     let columns = format!("{LOG_COLUMNS},{SERVO_LOG_COLUMNS}");
     let header = lines.next().unwrap_or_default();
     if header.trim_end() != columns {
-        let problem =
-            "the first line has other columns: is it the log of a controller that plays takt_servo.script?";
+        let problem = "the first line has unexpected columns: is this the log of a controller that runs takt_servo.script?";
         return Err(ServoError::Log { line: 1, problem: problem.to_owned() });
     }
     let names: Vec<&str> = columns.split(',').collect();
@@ -122,7 +121,8 @@ fn row(names: &[&str], line: &str) -> Result<ControllerRow, String> {
     let signed = |name: &str| parsed::<i32>(name, text(name)?);
     if whole("lost")? > 0 {
         return Err(
-            "the simulated controller lost rows: its disk was too slow; this log is no evidence".to_owned()
+            "the simulated controller lost rows because its disk was too slow, so this log proves nothing"
+                .to_owned(),
         );
     }
     let six = |prefix: &str| -> Result<[f64; 6], String> {
@@ -151,7 +151,7 @@ fn row(names: &[&str], line: &str) -> Result<ControllerRow, String> {
 }
 
 impl ControllerRow {
-    /// How far the farthest joint is from its target, rad.
+    /// Distance of the farthest joint from its target, rad.
     pub fn following_rad(&self) -> f64 {
         let distance = self.targets_rad.iter().zip(&self.joints_rad).map(|(a, b)| (a - b).abs());
         distance.fold(0.0, f64::max)
@@ -182,7 +182,7 @@ pub fn view(rows: &[ControllerRow], rate_hz: f64) -> ControllerView {
             view.longest_without = view.longest_without.max(without);
         } else {
             without = 0;
-            // What the simulator's own pause let pile up is not the sender's.
+            // Commands that piled up during the simulator's own pause are not the sender's fault.
             if before.steps == 1 && now.steps == 1 {
                 view.overwritten += u64::try_from(new - 1).unwrap_or(0);
             }

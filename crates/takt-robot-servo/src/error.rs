@@ -1,11 +1,11 @@
-//! What can keep a stream from starting.
+//! Errors that keep a stream from starting.
 
 use takt_link_rtde::RtdeError;
 use takt_link_rtde::servo::ProgramState;
 use takt_rt::config::SettingError;
 use thiserror::Error;
 
-/// Why a stream does not start, or cannot be judged.
+/// Reason why a stream does not start, or cannot be judged.
 #[derive(Debug, Error)]
 pub enum ServoError {
     /// A setting is out of its range.
@@ -31,23 +31,23 @@ pub enum ServoError {
     File(String),
 }
 
-/// What a program's state means for a stream that is about to begin.
+/// Error in a program's state for a stream that is about to begin.
 pub(crate) fn not_ready(program: ProgramState, running: bool) -> Option<ServoError> {
     let not_ready = |what: String, fix| Some(ServoError::NotReady { what, fix });
     if !running {
         return not_ready(
             "no program runs".to_owned(),
-            "load takt_servo.script and press play (its first lines say how)",
+            "load takt_servo.script and press play (see its first lines)",
         );
     }
     match program {
         ProgramState::Waiting => None,
         ProgramState::Foreign(value) => not_ready(
             format!(
-                "output_int_register_30 is {value}, and {} is takt_servo.script that waits",
+                "output_int_register_30 is {value}, but takt_servo.script sets it to {} while it waits",
                 ProgramState::Waiting.to_register()
             ),
-            "the robot plays another program or another version of this one: load the script of this release",
+            "the robot runs another program or another version of this one: load the script of this release",
         ),
         state => not_ready(
             format!("its program does not wait for a stream but is in state {state:?}"),

@@ -1,10 +1,10 @@
-//! What the stream may not exceed.
+//! Limits of the stream.
 
 #![deny(missing_docs)]
 
 use serde::{Deserialize, Serialize};
 
-/// What may not be exceeded (`[limits]`); the first excess stops the arm.
+/// Limits (`[limits]`); the first excess stops the arm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
@@ -14,9 +14,9 @@ pub struct LimitsConfig {
     /// Fastest change of that, rad/s². Default 5: between the pendant's 1.4 for movej and what
     /// upsets a light arm. At most 30.
     pub acceleration_rad_s2: f64,
-    /// How far a joint may be from the newest target, rad. Default 0.2: twice what `lookahead_time`
-    /// makes at full speed. What lookahead and speed limit make of each other is the least that is
-    /// accepted.
+    /// Largest distance of a joint from the newest target, rad. Default 0.2: twice what
+    /// `lookahead_time` makes at full speed. The smallest accepted value follows from lookahead and
+    /// speed limit.
     pub following_error_rad: f64,
     /// Control cycles that the newest state may be old. Default 5: 10 ms, half of what the robot's
     /// side waits.

@@ -11,42 +11,42 @@ use takt_link_rtde::{RobotMode, SafetyMode};
 use crate::config::ServoConfig;
 use crate::limits::LimitsConfig;
 
-/// Why a stream has ended.
+/// Reason of a stream's end.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum StopReason {
     Asked,
     /// The newest state is too old.
     Stale {
-        /// How old, nanoseconds.
+        /// The age, nanoseconds.
         age_ns: u64,
     },
     /// The controller's clock stands, runs back or leaps.
     Clock {
-        /// What it does.
+        /// State of the clock.
         content: Content,
     },
     /// The next target is too far from the one before.
     Jump {
-        /// Which joint, from 0.
+        /// The joint, from 0.
         joint: u8,
-        /// How far, rad.
+        /// The jump, rad.
         by_rad: f64,
-        /// What the limits allow, rad.
+        /// The limit, rad.
         allowed_rad: f64,
     },
     /// A joint is too far from its target.
     FollowingError {
-        /// Which joint, from 0.
+        /// The joint, from 0.
         joint: u8,
-        /// How far, rad.
+        /// The distance, rad.
         by_rad: f64,
     },
     /// The joints that the controller reports cannot have moved so far.
     Contradiction {
-        /// Which joint, from 0.
+        /// The joint, from 0.
         joint: u8,
-        /// How far, rad.
+        /// The motion, rad.
         by_rad: f64,
     },
     /// The controller's safety mode does not allow motion.
@@ -61,7 +61,7 @@ pub enum StopReason {
     ProgramEnded,
     /// The program on the robot does not follow.
     Program {
-        /// What it does.
+        /// State of the program.
         state: ProgramState,
     },
     /// The program on the robot has not begun to follow in time.
@@ -77,7 +77,7 @@ pub enum StopReason {
     },
     /// Commands do not leave this machine.
     NotSent {
-        /// How many in a row.
+        /// Number in a row.
         cycles: u32,
     },
     /// The link broke.
@@ -87,7 +87,7 @@ pub enum StopReason {
 impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Asked => write!(f, "it was asked to"),
+            Self::Asked => write!(f, "stop requested"),
             Self::Stale { age_ns } => {
                 write!(
                     f,
@@ -95,11 +95,11 @@ impl fmt::Display for StopReason {
                     *age_ns as f64 / 1e6
                 )
             }
-            Self::Clock { content } => write!(f, "the controller's clock cannot be followed: {content:?}"),
+            Self::Clock { content } => write!(f, "the controller's clock cannot be read: {content:?}"),
             Self::Jump { joint, by_rad, allowed_rad } => write!(
                 f,
-                "the target of joint {joint} jumps by {by_rad:.4} rad, allowed are {allowed_rad:.4} \
-                 (limits.speed_rad_s); it was not sent"
+                "the target of joint {joint} jumps by {by_rad:.4} rad; {allowed_rad:.4} rad are allowed (limits.speed_rad_s); it was not \
+                 sent"
             ),
             Self::FollowingError { joint, by_rad } => write!(
                 f,
@@ -108,16 +108,16 @@ impl fmt::Display for StopReason {
             ),
             Self::Contradiction { joint, by_rad } => write!(
                 f,
-                "joint {joint} is reported to have moved by {by_rad:.3} rad in a cycle, which no arm does: the states \
-                 contradict each other"
+                "joint {joint} is reported to have moved by {by_rad:.3} rad in one cycle, which is impossible: the states contradict each \
+                 other"
             ),
             Self::Safety { mode } => write!(f, "the controller's safety mode is {mode:?}"),
             Self::Robot { mode } => write!(f, "the robot is in mode {mode:?}"),
-            Self::ProgramEnded => write!(f, "no program runs on the robot any more"),
+            Self::ProgramEnded => write!(f, "no program is running on the robot any more"),
             Self::Program { state: ProgramState::Silent } => {
                 write!(
                     f,
-                    "takt_servo.script heard no command for too long (servoj.silent_cycles) and stopped the arm"
+                    "takt_servo.script received no command for too long (servoj.silent_cycles) and stopped the arm"
                 )
             }
             Self::Program { state: ProgramState::Jump } => {
@@ -127,14 +127,14 @@ impl fmt::Display for StopReason {
                 write!(f, "takt_servo.script refused lookahead, gain or silent cycles")
             }
             Self::Program { state } => write!(f, "the program on the robot does not follow: {state:?}"),
-            Self::NotFollowed => write!(f, "takt_servo.script did not begin to follow in time"),
+            Self::NotFollowed => write!(f, "takt_servo.script did not start following in time"),
             Self::Slowed { fraction } => write!(
                 f,
                 "the controller runs at {:.0} % speed (limits.speed_fraction): move the slider to 100 %",
                 fraction * 100.0
             ),
             Self::Skipped { cycles } => {
-                write!(f, "{cycles} releases in a row were passed over (limits.skipped_cycles)")
+                write!(f, "{cycles} releases in a row were skipped (limits.skipped_cycles)")
             }
             Self::NotSent { cycles } => write!(f, "{cycles} commands in a row could not be sent"),
             Self::LinkLost => write!(f, "the link to the robot broke"),
@@ -142,14 +142,14 @@ impl fmt::Display for StopReason {
     }
 }
 
-/// What a cycle knows.
+/// Knowledge of a cycle.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     /// The newest state.
     pub state: &'a ServoState,
-    /// How old it is by its content.
+    /// Its age by its content.
     pub age_ns: u64,
-    /// What the newest packet of this cycle says of its own time; `None` where none came.
+    /// Own time of this cycle's newest packet; `None` if none arrived.
     pub content: Option<Content>,
     /// Releases passed over before this cycle.
     pub skipped: u64,
@@ -171,7 +171,7 @@ pub struct Monitor {
 /// Speed beyond any joint of these arms, rad/s: a state that shows more is wrong.
 const IMPOSSIBLE_RAD_S: f64 = 3.0 * MAX_SPEED_RAD_S;
 
-/// What sensors may differ by from one state to the next without motion, rad.
+/// Largest difference of sensors between two states without motion, rad.
 const NOISE_RAD: f64 = 0.002;
 
 impl Monitor {

@@ -10,8 +10,8 @@ use takt_rt::config::{SettingError, within};
 
 use crate::limits::LimitsConfig;
 
-/// Where the arm is to be. Called once a cycle on the real-time thread: it must not allocate, lock
-/// or wait.
+/// Target of the arm. Called once a cycle on the real-time thread: it must not allocate, lock or
+/// wait.
 pub trait Targets: Send + 'static {
     /// Joint targets (rad) `time_s` after the stream began, for an arm that stood at `start_rad`
     /// then.
@@ -29,9 +29,9 @@ pub enum MotionConfig {
     Sine {
         /// Half the way, rad.
         amplitude_rad: [f64; 6],
-        /// How often a second.
+        /// Frequency, per second.
         frequency_hz: f64,
-        /// How long the swing takes to grow to its amplitude, so that it begins at rest.
+        /// Time in which the swing grows to its amplitude, so that it begins at rest.
         ramp_s: f64,
     },
     /// From one place to the next, at rest in each, as fast as the limits allow; after the last one
@@ -39,7 +39,7 @@ pub enum MotionConfig {
     Waypoints {
         /// The places, rad from where the arm stood.
         offsets_rad: Vec<[f64; 6]>,
-        /// How long it stays in each, seconds.
+        /// Time in each of them, seconds.
         dwell_s: f64,
     },
     /// It stays where it is.
@@ -113,7 +113,7 @@ impl Trajectory {
             MotionConfig::Waypoints { offsets_rad, dwell_s } => {
                 if offsets_rad.is_empty() || offsets_rad.len() > MAX_WAYPOINTS {
                     let received = format!("{} of them", offsets_rad.len());
-                    return refuse("motion.offsets_rad", received, "1 to 1000 places of six angles");
+                    return refuse("motion.offsets_rad", received, "1 to 1000 positions of six angles");
                 }
                 if let Some(place) = offsets_rad.iter().find(|place| !angles(place)) {
                     return refuse(
@@ -138,7 +138,7 @@ impl Trajectory {
         Ok(trajectory)
     }
 
-    /// Where it is from where it began, rad.
+    /// Offset from its start, rad.
     pub(crate) fn offset_rad(&self, time_s: f64) -> [f64; 6] {
         match &self.motion {
             MotionConfig::Hold => [0.0; 6],

@@ -25,7 +25,7 @@ pub struct Wake {
     pub packets: u32,
     /// Control cycles that no packet reported.
     pub lost_packets: u32,
-    /// What the newest packet says of its own time, where one came.
+    /// Own time of the newest packet, if one arrived.
     pub content: Option<Content>,
 }
 
@@ -71,7 +71,7 @@ impl Pacer {
         })
     }
 
-    /// How old the newest state is at `now_ns`.
+    /// Age of the newest state at `now_ns`.
     pub fn age_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.measured_ns)
     }

@@ -1,5 +1,5 @@
-//! What the thread leaves behind: a record of every cycle, and sums that are complete even where
-//! records were lost.
+//! Records of the thread: one for every cycle, and sums that are complete even if records were
+//! lost.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub struct CycleRecord {
     pub sent_ns: u64,
     /// When the cycle's work ended.
     pub end_ns: u64,
-    /// How old the state was that the command answers, when it was sent.
+    /// Age of the state that the command answers, at the time of sending.
     pub age_ns: u64,
     /// Releases passed over since the record before.
     pub skipped: u32,
@@ -65,7 +65,7 @@ impl CycleRecord {
 /// Sums of one quantity over cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Extremes {
-    /// How many values.
+    /// Number of values.
     pub count: u64,
     /// The least; `u64::MAX` without one.
     pub min_ns: u64,

@@ -25,7 +25,7 @@ use crate::motion::{Targets, Trajectory};
 use crate::pacing::{Pacer, Wake};
 use crate::record::{CycleRecord, Totals};
 
-/// What a stream does now.
+/// Phase of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
@@ -41,17 +41,17 @@ pub enum Phase {
 
 pub const THREAD: &str = "takt-servo";
 
-/// How long the program on the robot is given to begin, and to bring the arm to rest: stopj needs
-/// 0.8 s from the fastest target that it follows.
+/// Time for the program on the robot to begin, and to bring the arm to rest: stopj needs 0.8 s from
+/// the fastest target that it follows.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Joint speed that counts as rest, rad/s.
 const REST_RAD_S: f64 = 0.001;
 
-/// What a stream leaves behind.
+/// Result of a stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finished {
-    /// Why it ended.
+    /// Reason of its end.
     pub reason: StopReason,
     /// Whether the arm was seen at rest after that.
     pub at_rest: bool,
@@ -175,7 +175,7 @@ fn await_ready(link: &mut ServoLink, patience: Duration) -> Result<(), ServoErro
 }
 
 impl RunningStream {
-    /// What the kernel granted the thread.
+    /// Settings that the kernel granted the thread.
     pub fn granted(&self) -> Option<&Granted> {
         self.thread.as_ref().map(Handle::granted)
     }
@@ -189,7 +189,7 @@ impl RunningStream {
         self.simulator.as_ref()
     }
 
-    /// What it does now.
+    /// Its present phase.
     pub fn phase(&self) -> Phase {
         match self.shared.phase.load(Ordering::Acquire) {
             0 => Phase::Beginning,
@@ -226,7 +226,7 @@ impl RunningStream {
         match self.thread.take() {
             Some(thread) => Ok(thread.join()?),
             // Taken nowhere else but in `drop`.
-            None => Err(ServoError::File("a stream can be waited for once".to_owned())),
+            None => Err(ServoError::File("a stream can be waited for only once".to_owned())),
         }
     }
 }

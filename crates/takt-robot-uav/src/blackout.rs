@@ -1,4 +1,4 @@
-//! What lateness does to this vehicle, in simulated time (the argument of the paper's section 7.4,
+//! Effect of lateness on this vehicle, in simulated time (the argument of the paper's section 7.4,
 //! measured): how long may the rotors hold their command before the flight is lost, and what does a
 //! shorter hold cost?
 //!
@@ -18,7 +18,7 @@ use takt_rt::config::{SettingError, all_within, within};
 
 const MS_NS: f64 = 1e6;
 
-/// What is tried.
+/// Options of the study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StudyOptions {
@@ -30,8 +30,8 @@ pub struct StudyOptions {
     /// Step of the search for the shortest blackout that loses the vehicle, ms; it is then halved
     /// down to a tenth of a millisecond. 20.
     pub search_step_ms: f64,
-    /// How long the flight is watched after a blackout, s. 4: several times the position loop's
-    /// time constant.
+    /// Time for which the flight is watched after a blackout, s. 4: several times the position
+    /// loop's time constant.
     pub watch_s: f64,
     /// Blackouts of the table, ms. From the paper: 0.225 (worst of PREEMPT_RT), 1.848 (worst of
     /// SCHED_FIFO on the standard kernel), 4 (the period), 9.424 (worst of SCHED_OTHER); and
@@ -90,7 +90,7 @@ impl StudyOptions {
     }
 }
 
-/// What blackouts of one length do, over all moments of a manoeuvre.
+/// Effect of blackouts of one length, over all moments of a manoeuvre.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HoldRow {
     /// Length of the blackout, ms.
@@ -109,7 +109,7 @@ pub struct HoldRow {
     pub moments: u32,
 }
 
-/// What lasting lateness costs a whole flight.
+/// Cost of lasting lateness over a whole flight.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LateCost {
     /// Root mean square of the distance from the reference, m.
@@ -137,7 +137,7 @@ pub struct LateRow {
 pub struct Manoeuvre {
     /// Name.
     pub name: String,
-    /// What is flown.
+    /// The flown reference.
     pub reference: Reference,
     /// Root mean square distance from the reference without lateness, m; absent where the flight is
     /// lost even so.
@@ -145,7 +145,7 @@ pub struct Manoeuvre {
     /// Shortest blackout that loses the vehicle, at the worst moment, ms; absent where the longest
     /// tried loses it at no moment.
     pub shortest_loss_ms: Option<f64>,
-    /// That moment, s from the start of the manoeuvre.
+    /// The worst moment, s from the start of the manoeuvre.
     pub worst_moment_s: Option<f64>,
     /// Median over the moments of the shortest blackout that loses the vehicle, ms; absent where
     /// fewer than half of the moments lose it.
@@ -159,7 +159,7 @@ pub struct Manoeuvre {
 /// The study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Study {
-    /// What was tried.
+    /// Options of the study.
     pub options: StudyOptions,
     /// The configured reference, and an aggressive step.
     pub manoeuvres: Vec<Manoeuvre>,

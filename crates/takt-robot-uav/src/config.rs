@@ -32,9 +32,9 @@ pub struct UavConfig {
     /// Telemetry and logging.
     #[serde(deserialize_with = "Task::read_telemetry")]
     pub telemetry: Task,
-    /// What the tasks share.
+    /// Common settings of the tasks.
     pub tasks: TaskSet,
-    /// What is flown.
+    /// The flown reference.
     pub reference: Reference,
     /// When a flight counts as lost.
     pub limits: Limits,

@@ -1,4 +1,4 @@
-//! What can keep the quadrotor from flying.
+//! Errors that keep the quadrotor from flying.
 
 use takt_rt::config::SettingError;
 

@@ -55,7 +55,7 @@ impl Limits {
     }
 }
 
-/// Why a flight is lost.
+/// Reason of a flight's loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Loss {
@@ -186,12 +186,12 @@ impl Plant {
         &self.state
     }
 
-    /// How far it is from where it should be now, m.
+    /// Distance from its present reference, m.
     pub fn position_error_m(&self) -> f64 {
         (self.state.position_m - self.reference.at(self.now_s()).position_m).norm()
     }
 
-    /// What it should fly.
+    /// Its reference.
     pub fn reference(&self) -> &Reference {
         &self.reference
     }

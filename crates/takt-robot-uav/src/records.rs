@@ -1,5 +1,4 @@
-//! What a flight's tasks leave behind. Plain values without pointers, pushed through wait-free
-//! rings.
+//! Records of a flight's tasks. Plain values without pointers, pushed through wait-free rings.
 
 use crate::plant::Loss;
 
@@ -22,9 +21,9 @@ pub struct AttitudeRecord {
     pub skipped: u64,
     /// Number of the force command that was used; 0 before the position loop's first.
     pub force_sequence: u64,
-    /// Where the vehicle was, m.
+    /// Position of the vehicle, m.
     pub position_m: [f64; 3],
-    /// Where it should have been, m.
+    /// Its reference position, m.
     pub reference_m: [f64; 3],
     /// Distance between the two, m.
     pub position_error_m: f64,
@@ -32,12 +31,12 @@ pub struct AttitudeRecord {
     pub tilt_rad: f64,
     /// Bit per rotor that stood at a limit because more, or less, was asked.
     pub rotors_at_limit: u8,
-    /// Why the flight was lost; `None` while it flies.
+    /// Reason of the flight's loss; `None` while it flies.
     pub loss: Option<Loss>,
 }
 
 impl AttitudeRecord {
-    /// How late the job woke up: the paper's scheduling latency.
+    /// Lateness of the job's wake-up: the paper's scheduling latency.
     pub fn lateness_ns(&self) -> u64 {
         self.wake_ns.saturating_sub(self.planned_ns)
     }

@@ -1,4 +1,4 @@
-//! Where the vehicle is to be at which time.
+//! Reference positions over time.
 
 #![deny(missing_docs)]
 
@@ -8,7 +8,7 @@ use nalgebra::Vector3;
 use serde::{Deserialize, Serialize};
 use takt_rt::config::{SettingError, within};
 
-/// What the position controller follows at one time.
+/// Target of the position controller at one time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setpoint {
     /// Position, m.
@@ -39,11 +39,11 @@ pub enum Reference {
     },
     /// Jumps between two places: hold at `from_m`, jump to `to_m`, hold, jump back, and so on.
     Step {
-        /// Where it begins.
+        /// Its start.
         from_m: [f64; 3],
-        /// Where it jumps to.
+        /// The position after the jump.
         to_m: [f64; 3],
-        /// How long each place holds, s.
+        /// Time at each place, s.
         hold_s: f64,
     },
     /// Flies an eight (lemniscate of Gerono) with velocity and acceleration fed forward.

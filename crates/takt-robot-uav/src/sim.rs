@@ -39,7 +39,7 @@ pub enum Pattern {
     Blackouts {
         /// From one blackout's start to the next.
         every_ns: u64,
-        /// How long the rotors hold their command.
+        /// Time for which the rotors hold their command.
         hold_ns: u64,
     },
 }
@@ -82,14 +82,14 @@ impl Timings {
     }
 }
 
-/// How well a flight kept to its reference.
+/// Accuracy of a flight against its reference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Quality {
     /// Root mean square of the distance from the reference, sampled every attitude period, m.
     pub position_rms_m: f64,
     /// Greatest distance, m.
     pub max_position_error_m: f64,
-    /// Why the flight was lost; absent when it was not.
+    /// Reason of the flight's loss; absent when it was not lost.
     pub loss: Option<Loss>,
 }
 
@@ -100,7 +100,7 @@ pub struct Simulation {
     law: AttitudeLaw,
     position: PositionController,
     force: ForceCommand,
-    /// What the last attitude job has published.
+    /// Last publication of an attitude job.
     published: (u64, State),
     attitude_period_ns: u64,
     position_period_ns: u64,

@@ -22,7 +22,7 @@ pub struct Task {
     /// CPUs; absent: chosen by `tasks.isolate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuSet>,
-    /// How the task waits for its release. `kernel`, as in the paper (`clock_nanosleep`).
+    /// Waiting method of the task. `kernel`, as in the paper (`clock_nanosleep`).
     pub sleep: SleepStrategy,
 }
 
@@ -107,14 +107,14 @@ impl Task {
             && period != self.period()
         {
             let accepted = format!(
-                "accepted is a reservation with the period of the loop, {} at {} Hz",
+                "expected a reservation with the period of the loop, {} at {} Hz",
                 takt_rt::duration::format(self.period()),
                 self.rate_hz
             );
             return Err(SettingError::value(policy, format!("\"{}\"", self.policy), accepted));
         }
         if self.cpus.is_some_and(|cpus| cpus.is_empty()) {
-            return Err(SettingError::conflict(format!("{key}.cpus"), "accepted is at least one CPU"));
+            return Err(SettingError::conflict(format!("{key}.cpus"), "expected at least one CPU"));
         }
         Ok(())
     }
@@ -152,8 +152,7 @@ impl Default for TaskSet {
     }
 }
 
-/// Where the attitude loop, the position loop and telemetry shall run; `None` leaves what the
-/// process has.
+/// CPUs of the attitude loop, the position loop and telemetry; `None` leaves those of the process.
 pub(crate) fn placements(tasks: [&Task; 3], isolate: bool, machine: &MachineCpus) -> [Option<CpuSet>; 3] {
     let division = if isolate { machine.divide() } else { None };
     let (own, rest) = (division.map(|d| d.own), division.map(|d| d.rest));

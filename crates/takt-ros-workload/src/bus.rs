@@ -17,12 +17,12 @@ use std::time::Duration;
 use crate::system::System;
 use takt_rt::clock::monotonic_ns;
 
-/// What travels.
+/// A message on the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
     /// Index of the topic in [`System::topics`].
     pub topic: u32,
-    /// Which activation sent it ([`crate::stamps::ActivationId::packed`]).
+    /// Activation that sent it ([`crate::stamps::ActivationId::packed`]).
     pub sequence: u64,
     /// The publisher's time stamp.
     pub source_ns: i64,

@@ -6,7 +6,7 @@
 use crate::tracepoints::trace;
 use takt_rt::clock::monotonic_ns;
 
-/// What an executor serves.
+/// Callbacks of an executor.
 pub trait Served {
     /// Waits until something is there or the time has come, and says which subscriptions have a
     /// message.
@@ -51,7 +51,7 @@ impl Timer {
     }
 }
 
-/// What to run next.
+/// Next callback to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// And its release.

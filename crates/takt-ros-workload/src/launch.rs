@@ -17,8 +17,8 @@ use takt_rt::clock::monotonic_ns;
 use crate::node::{Failure, Losses, Window};
 use crate::system::System;
 
-/// How to start one node: a program, its arguments, to which the node's name is appended, and its
-/// environment.
+/// Command that starts one node: a program, its arguments, to which the node's name is appended,
+/// and its environment.
 #[derive(Debug, Clone)]
 pub struct Program {
     pub path: PathBuf,
@@ -53,17 +53,17 @@ impl Program {
     }
 }
 
-/// Why a system did not start or end as it should.
+/// Reason why a system did not start or end as it should.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchFailure {
     /// A node's process could not be started.
     #[error("node {node} cannot be started ({program}): {source}")]
     Start { node: String, program: String, source: io::Error },
     /// A node ended before it was ready, or said something else.
-    #[error("node {node} did not become ready: it said {message:?}; what it printed above says why")]
+    #[error("node {node} did not become ready: it printed {message:?}; its output above shows the reason")]
     NotReady {
         node: String,
-        /// What came instead of `ready`.
+        /// Message that came instead of `ready`.
         message: String,
     },
     /// A node could not be reported when to begin.
@@ -93,11 +93,11 @@ impl Drop for Process {
     }
 }
 
-/// How a node's process ended.
+/// End of a node's process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
     pub node: String,
-    /// What it lost; `None` if it did not end by itself.
+    /// Its losses; `None` if it did not end on its own.
     pub losses: Option<Losses>,
 }
 

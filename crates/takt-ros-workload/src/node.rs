@@ -24,7 +24,7 @@ pub struct Window {
     pub phases_ns: u64,
     /// End: nothing is released any more.
     pub end_ns: u64,
-    /// How many phases.
+    /// Number of phases.
     pub phases: usize,
 }
 
@@ -39,7 +39,7 @@ impl Window {
     }
 }
 
-/// Why a node cannot run.
+/// Reason why a node cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The system has no such node.
@@ -99,7 +99,7 @@ pub fn run(
     Ok(ready().map(|window| node.serve(window)).unwrap_or_default())
 }
 
-/// What a node lost.
+/// Losses of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Losses {
     /// Messages that a receiver did not get.
@@ -267,7 +267,7 @@ impl Node {
     }
 }
 
-/// What a callback does: compute, then publish.
+/// Activity of a callback: compute, then publish.
 struct Activity {
     number: u16,
     cost: Cost,
@@ -297,7 +297,7 @@ struct Work<'a> {
     node: &'a Node,
     timers: Vec<Activity>,
     subscriptions: Vec<Activity>,
-    /// Which subscriptions have had a message since a filter last let something through.
+    /// Subscriptions with a message since a filter last let something through.
     received: Vec<bool>,
     stamper: Stamper,
     window: Window,

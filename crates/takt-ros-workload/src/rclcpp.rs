@@ -12,7 +12,7 @@ use std::{env, fs, io};
 use crate::launch::Program;
 use crate::system::{Cost, NodeSpec, System, period_ns};
 
-/// Where a package's programs are below its prefix.
+/// Path of a package's programs below its prefix.
 const PROGRAM: &str = "lib/takt_bench/takt_bench_node";
 
 /// Real nodes that can be started.
@@ -25,20 +25,22 @@ pub struct Nodes {
     pub middleware: Option<String>,
 }
 
-/// Why there are none.
+/// Reason why there are none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
-    #[error("no ROS 2 environment: `source /opt/ros/jazzy/setup.bash` (or a later one) where there is one")]
+    #[error(
+        "no ROS 2 environment: `source /opt/ros/jazzy/setup.bash` (or a later one) if ROS 2 is installed"
+    )]
     NoEnvironment,
     /// Before Jazzy.
     #[error(
-        "ROS 2 {distribution} is too old: Jazzy or a later one is needed, whose executor and tracepoints are those measured"
+        "ROS 2 {distribution} is too old: Jazzy or later is needed, because Takt was measured with its executor and tracepoints"
     )]
     TooOld { distribution: String },
     /// The package is not there.
     #[error(
-        "ROS 2 {distribution} is there, the package takt_bench is not: `colcon build --packages-select takt_bench` in the folder ros2 of Takt, \
-         then `source install/setup.bash`"
+        "ROS 2 {distribution} is installed, but the package takt_bench is not: `colcon build --packages-select takt_bench` in the folder \
+         ros2 of Takt, then `source install/setup.bash`"
     )]
     NotBuilt { distribution: String },
 }
@@ -68,8 +70,8 @@ fn find_in(variable: impl Fn(&str) -> Option<OsString>) -> Result<Nodes, Missing
 }
 
 impl Nodes {
-    /// How to start the nodes of a system; what they do is written to `directory`, which must stay
-    /// as long as they start.
+    /// Command that starts the nodes of a system; their plan is written to `directory`, which must
+    /// stay as long as they start.
     ///
     /// # Errors
     ///
@@ -83,7 +85,7 @@ impl Nodes {
     }
 }
 
-/// What a node does, in the form that `takt_bench/plan.hpp` describes.
+/// Plan of a node, in the form that `takt_bench/plan.hpp` describes.
 fn plan(system: &System, node: &NodeSpec) -> String {
     let mut text = format!("takt-bench\t2\nseed\t{}\n", system.seed);
     let mut number = system.first_activity(&node.name)..;

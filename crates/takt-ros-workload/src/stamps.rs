@@ -1,5 +1,5 @@
-//! What the nodes write down of themselves: every activation with its release, start and end, the
-//! message that activated it and when it sent its own. Latencies of chains are read from these
+//! The nodes' own records: every activation with its release, start and end, the message that
+//! activated it and the time at which it sent its own. Latencies of chains are read from these
 //! files after a run, so that no program beside the nodes needs to watch.
 //!
 //! Each node has the file `NODE.stamps` in the folder of its run. Lines, fields parted by tabs:
@@ -61,7 +61,7 @@ impl ActivationId {
     }
 }
 
-/// Where the nodes of a run write: `NODE.stamps` in that folder.
+/// File to which a node of a run writes: `NODE.stamps` in that folder.
 #[must_use]
 pub fn path_of(directory: &Path, node: &str) -> PathBuf {
     directory.join(format!("{node}.{EXTENSION}"))
@@ -170,18 +170,18 @@ fn optional(line: &mut String, value: Option<u64>) {
     }
 }
 
-/// Why the stamps of a run cannot be read.
+/// Reason why the timestamps of a run cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum StampError {
     #[error("{}: {source}. The node writes this file when it starts", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("{}: expected \"{HEAD}\" as its first line, found {found:?}", path.display())]
     Head { path: PathBuf, found: String },
-    #[error("{}: line {line} is no stamp of an activation of this system: {found:?}", path.display())]
+    #[error("{}: line {line} is not a timestamp of an activation of this system: {found:?}", path.display())]
     Line { path: PathBuf, line: usize, found: String },
 }
 
-/// What all nodes of a run wrote down.
+/// Records of all nodes of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Stamped {
     /// By activity, in the order of their indices.
@@ -445,7 +445,7 @@ mod tests {
         assert_eq!(stamped.skipped(0, [100_000, 800_000]), 3, "and those after the last");
         assert_eq!(stamped.skipped(2, [0, 1_000_000]), 0, "messages have no grid");
         assert_eq!(stamped.skipped(99, [0, 1_000_000]), 0);
-        // What never ran at all is due all the same.
+        // A callback that never ran is due all the same.
         let quiet = Stamped { runs: vec![Vec::new()], periods: vec![Some(100)], ..Stamped::default() };
         assert_eq!(quiet.skipped(0, [1_000, 2_000]), 10);
     }

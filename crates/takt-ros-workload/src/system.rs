@@ -1,4 +1,4 @@
-//! What the processes are: nodes, their callbacks, their costs in each load phase.
+//! Description of the processes: nodes, their callbacks, their costs in each load phase.
 
 use std::collections::BTreeSet;
 
@@ -195,7 +195,7 @@ pub(crate) fn period_ns(period_ms: f64) -> u64 {
     (period_ms * 1e6) as u64
 }
 
-/// What is wrong with a system.
+/// Fault of a system.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     /// Not TOML, an unknown key, or a value of the wrong kind.
@@ -205,7 +205,7 @@ pub enum Problem {
     #[error("{place}: {what}")]
     Value {
         place: String,
-        /// What is expected, and what was found.
+        /// The expected value, and the one found.
         what: String,
     },
 }
@@ -445,7 +445,7 @@ mod tests {
         assert_eq!((trackers(&System::turtlebot()), trackers(&System::eight_trackers())), (1, 8));
     }
 
-    /// What the paper publishes of the load, from its text alone: sections V.b, VI and VI.A.
+    /// The paper's numbers on the load, from its text only: sections V.b, VI and VI.A.
     #[test]
     fn the_load_has_the_numbers_that_the_paper_publishes() {
         let system = System::turtlebot();
@@ -498,7 +498,7 @@ mod tests {
             assert_eq!(by, factor, "{cores}");
             assert_eq!(cost(&fitted, "turtlebot_driver"), [4.0 * factor]);
             assert_eq!(cost(&fitted, "tracker"), cost(&system, "tracker"));
-            // What was fitted is not fitted again.
+            // A fitted system is not fitted again.
             assert_eq!(fitted.fitted(1), (fitted.clone(), 1.0));
             fitted.validate().unwrap();
         }

@@ -19,7 +19,7 @@ pub struct Handle(usize);
 impl Handle {
     /// An object that exists only for the trace.
     #[must_use]
-    #[allow(clippy::new_without_default, reason = "every one is another")]
+    #[allow(clippy::new_without_default, reason = "they differ from each other")]
     pub fn new() -> Self {
         // A leaked word each: objects live as long as their process here.
         Self::of(Box::leak(Box::new(0u64)))

@@ -128,17 +128,17 @@ pub enum Kind {
         callback: Handle,
     },
     /// The activation that ends with this thread's next event gave the CPU up, or was off it for
-    /// more than [`OFF_CPU_NS`], and so much is known of why. Where a source says nothing of an
-    /// activation that was off the CPU for so long, it cannot tell.
+    /// more than [`OFF_CPU_NS`], and so much is known of why. If a source reports nothing about an
+    /// activation that was off the CPU for so long, it does not know.
     OffCpu {
-        /// How often the thread gave the CPU up by itself (it slept, or waited for a lock, a
-        /// device, a reply), by the kernel's count; 0: it was preempted, or its budget was used up.
-        /// `None`: not counted from the activation's start.
+        /// Number of times that the thread gave the CPU up on its own (it slept, or waited for a
+        /// lock, a device, a reply), by the kernel's count; 0: it was preempted, or its budget was
+        /// used up. `None`: not counted from the activation's start.
         switches: Option<u64>,
         /// For how long it was ready to run and did not, at least; `None`: unknown.
         ready_ns: Option<u64>,
-        /// How often it called `sched_yield`, which under `SCHED_DEADLINE` gives the rest of the
-        /// budget away and is no voluntary switch for the kernel; `None`: unknown.
+        /// Number of calls of `sched_yield`, which under `SCHED_DEADLINE` gives the rest of the
+        /// budget away and is not a voluntary switch for the kernel; `None`: unknown.
         #[serde(default)]
         yields: Option<u64>,
         /// Some of the switches came before the start, since its executor had begun to run it
@@ -183,15 +183,15 @@ pub enum Kind {
     /// `rmw_send_request`, `rmw_take_request`, `rmw_send_response`, `rmw_take_response` (newer than
     /// 8.4).
     Service {
-        /// Which of the four.
+        /// The step among the four.
         step: ServiceStep,
         /// The middleware's client or service.
         rmw_handle: Handle,
         /// Sequence number of the request.
         sequence: i64,
-        /// Whose request it is, as far as the middleware says; 0: it does not. Clients count their
-        /// requests each for itself. The upper half stands for the client's process, the lower for
-        /// the client; it is 0 where only the process is known.
+        /// Client of the request, as far as the middleware reports it; 0: unknown. Each client
+        /// counts its own requests. The upper half identifies the client's process, the lower half
+        /// the client; it is 0 if only the process is known.
         #[serde(default)]
         client: u64,
     },
@@ -211,7 +211,7 @@ pub enum Kind {
     /// intra-process buffer.
     IntraProcessBuffer {
         buffer: Handle,
-        /// What it belongs to: a subscription, or the ring buffer inside it.
+        /// Its owner: a subscription, or the ring buffer inside it.
         of: Handle,
         /// Whether `of` is the subscription (`ipb_to_subscription`) rather than the inner buffer.
         to_subscription: bool,
@@ -272,7 +272,7 @@ pub enum Kind {
         /// (`N6rclcpp9executors21MultiThreadedExecutorE`).
         kind: Arc<str>,
     },
-    /// What the executor ran has returned, and no callback's start was seen in it: a client's
+    /// An executable of the executor has returned without the start of a callback: a client's
     /// callback, an action, a wake-up. Also once when a thread runs its first executable (seen by
     /// the preload library only).
     ExecutorExecuted {
@@ -287,7 +287,7 @@ pub enum Kind {
         group: Handle,
         /// Whether its callbacks may run at once.
         reentrant: bool,
-        /// What becomes a member.
+        /// The new member.
         member: MemberKind,
         /// The C++ object.
         object: Handle,
@@ -299,9 +299,9 @@ pub enum Kind {
         /// The bytes.
         head: u64,
     },
-    /// What this thread's next event takes was received by the middleware of this process so long
-    /// after its source time stamp. Both stamps are of the day's clocks of their machines (seen by
-    /// the preload library only, and where the middleware shows it).
+    /// The message that this thread's next event takes was received by the middleware of this
+    /// process so long after its source timestamp. Both timestamps use their machines' time-of-day
+    /// clocks (seen only by the preload library, and only if the middleware shows it).
     MessageReceived {
         /// Nanoseconds; negative where two machines' clocks disagree.
         after_ns: i64,
@@ -312,7 +312,7 @@ pub enum Kind {
     /// With `pid` and `tid` 0 any thread of any process is concerned (a buffer of a processor,
     /// which all its threads write, was full).
     Lost {
-        /// How many; 0: the source cannot tell.
+        /// Number of events; 0: unknown to the source.
         count: u64,
     },
     /// Nothing was recorded from `from_ns` to this event, of any thread of any process (`pid` and
@@ -323,7 +323,7 @@ pub enum Kind {
     },
 }
 
-/// Why nothing was recorded for a while.
+/// Reason why nothing was recorded for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GapCause {
@@ -351,7 +351,7 @@ impl GapCause {
     }
 }
 
-/// What is in a callback group.
+/// Member of a callback group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberKind {
@@ -374,9 +374,9 @@ pub enum ServiceStep {
     TakeResponse,
 }
 
-/// Where events come from: live or recorded, the reader's code is the same.
+/// Source of events: live or recorded, the reader's code is the same.
 pub trait Source {
-    /// Why events cannot be read any more.
+    /// Reason why events can no longer be read.
     type Error: std::error::Error + Send + Sync + 'static;
 
     /// Hands events that are there to `sink`, those of one thread in their order, and all within a

@@ -1,5 +1,5 @@
-//! What ROS 2 processes say of themselves: one event model ([`event`]), filled by live probes or by
-//! recorded traces.
+//! Events of ROS 2 processes about themselves: one event model ([`event`]), filled by live probes
+//! or by recorded traces.
 //!
 //! | source | for | privilege | a call costs the process | CPU time | initialisation |
 //! |---|---|---|---|---|---|

@@ -1,4 +1,4 @@
-//! What `/proc` says of processes.
+//! Reads processes from `/proc`.
 
 use std::fs;
 

@@ -57,7 +57,7 @@ macro_rules! calls {
                 }
             }
 
-            /// How many of them there are; 0: neither ROS 2 nor the stand-in is loaded.
+            /// Their number; 0: neither ROS 2 nor the stand-in is loaded.
             pub fn count(&self) -> usize {
                 [$(self.$name.is_some()),*].iter().filter(|&&there| there).count()
             }

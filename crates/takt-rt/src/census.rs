@@ -3,11 +3,10 @@
 //! Libraries (inference, transport) spawn threads that nobody asked for. The census lists
 //! `/proc/self/task`, knows the threads that Takt started (they [register](Registration)), and
 //! gives all others the configured fallback policy; a [`CensusKeeper`] does so again when new ones
-//! appear. What it found and did is part of the run directory.
+//! appear. Its findings and actions are part of the run directory.
 //!
-//! Where a thread comes from is known when it appeared while [`CensusKeeper::attribute`] ran its
-//! creator, or when it carries the name of a registered thread: the kernel hands names down to new
-//! threads.
+//! A thread's origin is known if it appeared while [`CensusKeeper::attribute`] ran its creator, or
+//! if it carries the name of a registered thread: the kernel passes names on to new threads.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -28,7 +27,7 @@ use crate::signal::Signal;
 use crate::sys;
 use crate::thread::{self, Handle};
 
-/// What a thread is to the run.
+/// Role of a thread in the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -133,32 +132,32 @@ fn threads() -> Result<Vec<Key>, Error> {
     Ok(keys)
 }
 
-/// What the census knows of one thread.
+/// The census's record of one thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CensusEntry {
     /// Thread id.
     pub tid: i32,
     /// Name, as the kernel keeps it (15 bytes).
     pub name: String,
-    /// What the thread is to the run.
+    /// Role of the thread in the run.
     pub role: Role,
-    /// Who made it, where that is known.
+    /// The thread that started it, if known.
     pub creator: Option<String>,
-    /// Why it is exempt.
+    /// Reason why it is exempt.
     pub why: Option<String>,
     /// Policy when first seen.
     pub policy_before: Option<Policy>,
     /// Policy after the census did its part; `None` when the thread had ended before.
     pub policy_after: Option<Policy>,
-    /// Where it may run.
+    /// CPUs on which it may run.
     pub cpus: Option<CpuSet>,
     /// When it was first seen, CLOCK_MONOTONIC.
     pub first_seen_ns: u64,
     /// Whether it has ended.
     pub ended: bool,
-    /// How often the thread had left the fallback policy and was given it again.
+    /// Number of times that the thread had left the fallback policy and got it again.
     pub reapplied: u32,
-    /// Why the fallback policy could not be given.
+    /// Reason why the fallback policy could not be given.
     pub error: Option<String>,
 }
 
@@ -167,7 +166,7 @@ pub struct CensusEntry {
 pub struct CensusReport {
     /// The policy given to subthreads.
     pub fallback: Policy,
-    /// How often the threads were counted.
+    /// Number of scans of the threads.
     pub scans: u64,
     /// Every thread ever seen, oldest first.
     pub threads: Vec<CensusEntry>,

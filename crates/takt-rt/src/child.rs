@@ -19,7 +19,7 @@ pub fn end_with_this_process(command: &mut Command) {
 /// Has the kernel send this process a signal when its parent ends.
 ///
 /// # Errors
-/// What the system says; `NotFound` where `parent` has ended before that, so that nobody would end
+/// The system's error; `NotFound` if `parent` has already ended, since then no signal would end
 /// this process.
 pub fn end_with(parent: u32, signal: i32) -> io::Result<()> {
     // SAFETY: it takes a signal's number and touches no memory.

@@ -12,7 +12,7 @@ pub enum SettingError {
     Range {
         /// The key, with its section.
         key: String,
-        /// What was given.
+        /// The received value.
         received: f64,
         /// The least value that is accepted.
         low: f64,
@@ -24,9 +24,9 @@ pub enum SettingError {
     Value {
         /// The key, with its section.
         key: String,
-        /// What was given, as it would be written.
+        /// The received value, as it would be written.
         received: String,
-        /// What is accepted instead, and where it helps, why.
+        /// The accepted values and, where it helps, the reason.
         expected: String,
     },
     /// Keys that do not fit together.

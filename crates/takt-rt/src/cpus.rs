@@ -24,11 +24,12 @@ pub struct MachineCpus {
     pub isolated: CpuSet,
     /// Without a tick while one task runs (`nohz_full=`).
     pub nohz_full: CpuSet,
-    /// What this process may use: what it inherited, and the isolated ones that its cpuset permits.
+    /// CPUs that this process may use: those that it inherited, and the isolated ones that its
+    /// cpuset permits.
     pub usable: CpuSet,
 }
 
-/// Where the most critical loop and its companions go.
+/// CPUs of the most critical loop and of its companions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Division {
     /// One CPU, for the most critical loop alone.
@@ -109,8 +110,9 @@ fn list(name: &str) -> CpuSet {
     text.trim().parse().unwrap_or(CpuSet::EMPTY)
 }
 
-/// What the cpuset of this process permits: the kernel cuts an affinity down to it, so a thread of
-/// its own asks for every CPU and reads back what is left. No file reports this in every container.
+/// CPUs that the cpuset of this process permits. The kernel reduces an affinity to them, so a
+/// separate thread asks for every CPU and reads back the rest. No file reports this in every
+/// container.
 fn permitted() -> Option<CpuSet> {
     let ask = || {
         placement::ask_for_all_cpus().ok()?;
@@ -168,7 +170,7 @@ mod tests {
     fn this_machine_is_read() {
         let machine = MachineCpus::read().unwrap();
         assert!(!machine.usable.is_empty() && machine.usable.without(&machine.online).is_empty());
-        // What is usable is what a thread is really given.
+        // The usable CPUs are those that a thread really gets.
         for cpu in machine.usable.iter() {
             let one = CpuSet::single(cpu).unwrap();
             let given = std::thread::spawn(move || {

@@ -14,8 +14,8 @@ pub const LAST: i32 = 64;
 const IGNORED: [i32; 4] = [libc::SIGCONT, libc::SIGCHLD, libc::SIGWINCH, libc::SIGURG];
 /// `SIG_KERNEL_STOP_MASK`: the process stands, and goes on by SIGCONT.
 const STOPPING: [i32; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
-/// What an instruction of the process itself raises (`SYNCHRONOUS_MASK` of `kernel/signal.c`), and
-/// abort(3): going on is no choice.
+/// Signals that an instruction of the process itself raises (`SYNCHRONOUS_MASK` of
+/// `kernel/signal.c`), and abort(3): the process cannot continue after them.
 const FAULTS: [i32; 7] =
     [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGSYS, libc::SIGTRAP];
 
@@ -54,7 +54,7 @@ pub fn reserved() -> std::ops::Range<i32> {
 /// without a word, and no handler can be had. A handler that the C library has installed stays.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn ignore_reserved() -> io::Result<()> {
     reserved().try_for_each(ignore_if_default)
 }

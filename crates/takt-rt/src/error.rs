@@ -1,4 +1,4 @@
-//! What can go wrong, and the way out.
+//! Errors of this crate, with the way out.
 
 use std::fmt;
 use std::io;
@@ -17,36 +17,36 @@ pub enum Error {
     InvalidPolicy {
         /// The policy as written.
         given: String,
-        /// What is wrong with it.
+        /// The mistake in it.
         reason: String,
     },
     /// A duration that is not a number with a unit.
     #[error(
-        "duration `{given}`: {reason}; accepted: a number with a unit of ns, us, ms, s or min, as `500us` or `33.3ms`"
+        "duration `{given}`: {reason}; accepted: a number with a unit of ns, us, ms, s or min, such as `500us` or `33.3ms`"
     )]
     InvalidDuration {
         /// The duration as written.
         given: String,
-        /// What is wrong with it.
+        /// The mistake in it.
         reason: &'static str,
     },
     /// A CPU list that cannot be read.
     #[error(
-        "CPU list `{given}`: {reason}; accepted: numbers and ranges with commas, as `0-3,5`, up to CPU {}",
+        "CPU list `{given}`: {reason}; accepted: numbers and ranges separated by commas, such as `0-3,5`, up to CPU {}",
         CpuSet::MAX_CPU
     )]
     InvalidCpuList {
         /// The list as written.
         given: String,
-        /// What is wrong with it.
+        /// The mistake in it.
         reason: String,
     },
     /// CPUs that this machine does not have, or has switched off.
     #[error("CPUs {missing} are not online (asked: {asked}, online: {online}); choose among the online ones")]
     CpusOffline {
-        /// What was asked.
+        /// The requested CPUs.
         asked: Box<CpuSet>,
-        /// What the machine has.
+        /// The CPUs of the machine.
         online: Box<CpuSet>,
         /// Asked and not online.
         missing: Box<CpuSet>,
@@ -54,17 +54,20 @@ pub enum Error {
     /// The kernel refused a setting.
     #[error("{setting} refused ({source}): {cause}. Fix: {fix}")]
     Refused {
-        /// What was asked, with its values.
+        /// The requested setting, with its values.
         setting: String,
-        /// Why, as far as it can be reported.
+        /// The reason, as far as it can be reported.
         cause: Cause,
-        /// What to do, as a command where there is one.
+        /// The remedy, as a command where there is one.
         fix: String,
         /// The kernel's answer.
         source: io::Error,
     },
     /// Strict settings that the kernel did not grant as asked.
-    #[error("thread `{thread}` does not run as asked, and its settings are strict: {}", list(differences))]
+    #[error(
+        "thread `{thread}` does not run with the requested settings, and they are strict: {}",
+        list(differences)
+    )]
     NotGranted {
         /// The thread's name.
         thread: String,
@@ -79,7 +82,7 @@ pub enum Error {
     },
     /// The system could not start a thread.
     #[error(
-        "cannot start thread `{thread}`: {source}. Fix: fewer threads, or raise `ulimit -u` or the cgroup's pids.max"
+        "cannot start thread `{thread}`: {source}. Fix: start fewer threads, or raise `ulimit -u` or the cgroup's pids.max"
     )]
     Spawn {
         /// The thread's name.
@@ -116,7 +119,7 @@ pub enum Error {
         path: PathBuf,
         /// The system's answer.
         source: io::Error,
-        /// What to do, beginning with a separator, or nothing.
+        /// The remedy, beginning with a separator, or empty.
         fix: String,
     },
     /// A file of the system holds something else than expected.
@@ -124,9 +127,9 @@ pub enum Error {
     Unexpected {
         /// The file.
         path: PathBuf,
-        /// What should be there.
+        /// The expected value.
         expected: &'static str,
-        /// What is there.
+        /// The value found.
         found: String,
     },
     /// An external program that a measurement needs.
@@ -134,9 +137,9 @@ pub enum Error {
     Program {
         /// The program's name.
         program: &'static str,
-        /// What went wrong.
+        /// The reason of the failure.
         reason: String,
-        /// What to do.
+        /// The remedy.
         fix: &'static str,
     },
     /// A job sink failed; draining went on.
@@ -151,13 +154,13 @@ pub enum Error {
 
 /// The forms of a policy, for messages.
 pub(crate) const ACCEPTED_POLICIES: &str = "other[:NICE] with nice -20 to 19, fifo:PRIORITY and rr:PRIORITY with 1 to 99, \
-     deadline:RUNTIME/DEADLINE/PERIOD with 1024ns <= runtime <= deadline <= period, as `deadline:500us/2ms/2ms`";
+     deadline:RUNTIME/DEADLINE/PERIOD with 1024ns <= runtime <= deadline <= period, such as `deadline:500us/2ms/2ms`";
 
 fn list(differences: &[Difference]) -> String {
     differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Why the kernel refused a setting.
+/// Reason why the kernel refused a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
@@ -186,7 +189,7 @@ pub enum Cause {
     },
     /// A SCHED_DEADLINE thread must be allowed on every CPU of its scheduling domain.
     DeadlineAffinity {
-        /// Where the thread may run.
+        /// CPUs on which the thread may run.
         allowed: Box<CpuSet>,
         /// The online CPUs.
         online: Box<CpuSet>,
@@ -218,18 +221,18 @@ impl fmt::Display for Cause {
             ),
             Self::Admission { asked_ppm, limit_ppm } => write!(
                 f,
-                "admission control: {:.1} % of a CPU does not fit beside the existing reservations (all together \
-                 at most {:.1} % of each CPU)",
+                "admission control: {:.1} % of a CPU does not fit next to the existing reservations (the limit is {:.1} % of each CPU in \
+                 total)",
                 *asked_ppm as f64 / 1e4,
                 *limit_ppm as f64 / 1e4
             ),
             Self::DeadlineAffinity { allowed, online } => write!(
                 f,
-                "a SCHED_DEADLINE thread must be allowed on every CPU of its scheduling domain, and this one is \
-                 bound to {allowed} of {online}"
+                "a SCHED_DEADLINE thread must be allowed on every CPU of its scheduling domain, but this one is bound to {allowed} of \
+                 {online}"
             ),
             Self::PeriodBounds { min_us, max_us } => {
-                write!(f, "the kernel takes SCHED_DEADLINE periods from {min_us} us to {max_us} us")
+                write!(f, "the kernel accepts SCHED_DEADLINE periods from {min_us} us to {max_us} us")
             }
             Self::NoSuchThread => f.write_str("no thread has this id"),
             Self::Unsupported => f.write_str("the kernel lacks this, or a sandbox hides it"),

@@ -80,7 +80,7 @@ impl JobRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TaskId(pub u32);
 
-/// Where drained records go. Called from the collector's thread alone; may block and allocate.
+/// Destination of drained records. Called only from the collector's thread; may block and allocate.
 pub trait JobSink: Send {
     /// A task began to record; comes before its records.
     fn task(&mut self, task: TaskId, name: &str) -> io::Result<()>;
@@ -158,7 +158,7 @@ impl JobRecorder {
     }
 }
 
-/// What a task recorded.
+/// Counts of a task's records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskTotals {
     /// The task's name.
@@ -169,7 +169,7 @@ pub struct TaskTotals {
     pub lost: u64,
 }
 
-/// What a collector leaves.
+/// Result of a collector.
 #[derive(Debug)]
 #[must_use = "`error` shows whether records were drained and not saved"]
 pub struct Collected<S> {

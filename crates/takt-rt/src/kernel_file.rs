@@ -10,26 +10,27 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Where kernels have `sched_nr_migrate`, the most tasks that the scheduler moves at once with
-/// interrupts off: a sysctl before Linux 5.13, in debugfs since. 32 by default, 8 with PREEMPT_RT.
+/// Paths of `sched_nr_migrate`, the largest number of tasks that the scheduler moves at once with
+/// interrupts off: a sysctl before Linux 5.13, in debugfs since. The default is 32, or 8 with
+/// PREEMPT_RT.
 pub const NR_MIGRATE: [&str; 2] = ["/proc/sys/kernel/sched_nr_migrate", "/sys/kernel/debug/sched/nr_migrate"];
 
 /// Only what a shell has built in.
 const GUARD: &str = "trap '' HUP INT QUIT TERM; while read -r _; do :; done; printf %s \"$2\" > \"$1\"";
 
-/// Why a file does not hold the value that was asked for.
+/// Reason why a file does not hold the requested value.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelFileError {
     /// None of the places where kernels have it is there.
     #[error(
-        "this kernel has no {what}: none of {} is there (built without CONFIG_SCHED_DEBUG, or debugfs is not mounted). Fix: `sudo \
-         mount -t debugfs none /sys/kernel/debug`, or a kernel that has it",
+        "this kernel has no {what}: none of {} is there (built without CONFIG_SCHED_DEBUG, or debugfs is not mounted). Fix: `sudo mount -t \
+         debugfs none /sys/kernel/debug`, or use a kernel that has it",
         paths.join(", ")
     )]
     Absent {
         /// Its name.
         what: &'static str,
-        /// Where it was looked for.
+        /// The paths that were tried.
         paths: Vec<String>,
     },
     /// It cannot be read or written.
@@ -37,25 +38,25 @@ pub enum KernelFileError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
     /// It holds another value than the one written.
-    #[error("{}: wrote {asked}, and it reads {found}", path.display())]
+    #[error("{}: wrote {asked}, but it reads back {found}", path.display())]
     ReadsBack {
         /// The file.
         path: PathBuf,
-        /// What was written.
+        /// The written value.
         asked: String,
-        /// What it reads.
+        /// The value read back.
         found: String,
     },
     /// Nobody would put the value back after a kill.
-    #[error("{}: not changed: no guard that would put the value back after a kill: /bin/sh: {source}", path.display())]
+    #[error("{}: not changed, because the guard that restores the value after a kill cannot start: /bin/sh: {source}", path.display())]
     Guard {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
 }
@@ -132,7 +133,7 @@ impl Changed {
         let (path, before) = (self.path.display(), &self.before);
         let failed = fs::write(&self.path, &self.before)
             .err()
-            .map(|error| format!("{path} is not as before: {error}. Fix: `echo {before} | sudo tee {path}`"));
+            .map(|error| format!("{path} was not restored: {error}. Fix: `echo {before} | sudo tee {path}`"));
         // Its pipe ends; it writes the same once more and ends.
         drop(guard.stdin.take());
         let _ = guard.wait();
@@ -142,7 +143,7 @@ impl Changed {
 
 impl Drop for Changed {
     fn drop(&mut self) {
-        // What fails here was tried twice; nobody is left to report.
+        // A failure here was tried twice; nobody is left to inform.
         let _ = self.put_back();
     }
 }
@@ -208,7 +209,7 @@ mod tests {
         let path = folder.path().join("it's a file");
         fs::write(&path, "32").unwrap();
         let mut changed = Changed::set(&path, "8").unwrap();
-        // What a kill does: the pipe ends, and nothing of `Drop` happens.
+        // As after a kill: the pipe ends, and nothing of `Drop` happens.
         let mut guard = changed.guard.take().unwrap();
         drop(changed);
         assert_eq!(fs::read_to_string(&path).unwrap(), "8");

@@ -23,7 +23,7 @@ impl DmaLatency {
         let error = |source: io::Error| {
             let fix = match source.kind() {
                 io::ErrorKind::NotFound => {
-                    "; the kernel needs CONFIG_CPU_IDLE and PM QoS; virtual machines lack it often"
+                    "; the kernel needs CONFIG_CPU_IDLE and PM QoS, which virtual machines often lack"
                 }
                 _ => "; run as root, or `sudo chmod o+rw /dev/cpu_dma_latency`",
             };

@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Cause, Error};
 use crate::sys;
 
-/// Which memory of the process stays resident (mlockall(2)).
+/// Memory of the process that stays resident (mlockall(2)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryLock {
     /// Nothing is locked.
     #[default]
     Off,
-    /// What is mapped now; later mappings may fault.
+    /// Memory that is mapped now; later mappings may fault.
     Current,
-    /// What is mapped now and later, made resident at once. Every later thread stack is resident
-    /// whole: choose small ones.
+    /// Memory that is mapped now or later, made resident at once. Every later thread stack is
+    /// resident whole: choose small ones.
     All,
-    /// What is mapped now and later, locked when first touched: the first touch still faults.
+    /// Memory that is mapped now or later, locked when first touched: the first touch still faults.
     OnFault,
 }
 
@@ -57,7 +57,7 @@ impl MemoryLock {
 /// Whether all memory of this process could be locked: it is locked and given back.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn try_lock() -> io::Result<()> {
     // SAFETY: it takes flags alone and invalidates nothing.
     if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_ONFAULT) } != 0 {

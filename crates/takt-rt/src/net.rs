@@ -3,7 +3,7 @@
 //!
 //! `/sys/class/net` shows the network namespace of whoever mounted it, not that of the thread that
 //! reads it (sysfs(5)): in a namespace of its own a thread finds interfaces there that it has not,
-//! and misses those that it has. What a socket says is true.
+//! and misses those that it has. A socket's answer is right.
 
 use std::ffi::{CStr, CString, c_char};
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 
-/// What the kernel says of an interface.
+/// The kernel's description of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interface {
     /// Number within the namespace.
@@ -50,7 +50,7 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// What the kernel says of interface `name` in this thread's network namespace.
+/// Describes interface `name` in this thread's network namespace.
 ///
 /// # Errors
 /// `NotFound` where there is none of this name; what the system says.
@@ -73,12 +73,12 @@ pub fn interface(name: &str) -> io::Result<Interface> {
     Ok(Interface { index, flags: flags.into(), link_type })
 }
 
-/// Where the driver of interface `name` says that its device is: a bus address (`0000:02:00.0`).
-/// `None` for interfaces without a device behind them (veth, bridges, loopback) and drivers that do
-/// not report.
+/// Bus address (`0000:02:00.0`) of the device of interface `name`, as its driver reports it. `None`
+/// for interfaces without a device behind them (veth, bridges, loopback) and drivers that do not
+/// report.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn bus_address(name: &str) -> io::Result<Option<String>> {
     let mut info = DriverInfo { command: GET_DRIVER_INFO, text: [0; DRIVER_INFO_TEXT] };
     ethtool(name, &mut info)?;
@@ -92,7 +92,7 @@ pub fn bus_address(name: &str) -> io::Result<Option<String>> {
 /// linux/ethtool.h, whose first number names it.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn ethtool<T: EthtoolRequest>(name: &str, asked: &mut T) -> io::Result<()> {
     let socket = any_socket()?;
     let mut request = request(name);
@@ -170,7 +170,7 @@ impl Namespace {
     /// Makes an empty one.
     ///
     /// # Errors
-    /// What the system says; without CAP_SYS_ADMIN, that it is not permitted.
+    /// The system's error; without CAP_SYS_ADMIN, `PermissionDenied`.
     pub fn new() -> io::Result<Self> {
         // A thread of its own: the caller's namespace stays.
         let made = std::thread::Builder::new().name("takt-netns".into()).spawn(|| {
@@ -180,7 +180,7 @@ impl Namespace {
                 _ => Err(io::Error::last_os_error()),
             }
         })?;
-        let file = made.join().map_err(|_| io::Error::other("the thread that makes it panicked"))??;
+        let file = made.join().map_err(|_| io::Error::other("the thread that creates it panicked"))??;
         Ok(Self { file })
     }
 
@@ -188,7 +188,7 @@ impl Namespace {
     /// starts belong there.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn run<T: Send>(&self, body: impl FnOnce() -> T + Send) -> io::Result<T> {
         std::thread::scope(|scope| {
             let inside = std::thread::Builder::new().name("takt-netns".into()).spawn_scoped(scope, || {

@@ -45,7 +45,7 @@ impl Offline {
                 Ok(_) => {}
                 Err(_) if !root.join(format!("cpu{cpu}")).exists() => {}
                 Err(error) => stay.push(format!(
-                    "CPU {cpu} stays online: {}: {error} (the kernel cannot do without it, or is built without CPU hotplug)",
+                    "CPU {cpu} stays online: {}: {error} (the kernel needs this CPU, or is built without CPU hotplug)",
                     path.display()
                 )),
             }
@@ -57,7 +57,7 @@ impl Offline {
             Ok(guard) => offline.guard = Some(guard),
             Err(error) => {
                 let left = open.iter().map(|(cpu, _)| {
-                    format!("CPU {cpu} stays online: no guard that would bring it back after a kill: /bin/sh: {error}")
+                    format!("CPU {cpu} stays online: the guard that brings it back after a kill cannot start: /bin/sh: {error}")
                 });
                 stay.extend(left);
                 return (offline, stay);
@@ -111,7 +111,7 @@ impl Offline {
 
 impl Drop for Offline {
     fn drop(&mut self) {
-        // What does not come back has been tried twice; nobody is left to report.
+        // A CPU that does not come back was tried twice; nobody is left to inform.
         self.bring_back();
     }
 }
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(state(root.path()), "000");
         assert!(stay.len() == 1 && stay[0].contains("CPU 0"), "{stay:?}");
         assert_eq!(offline.restore(), Vec::<String>::new());
-        // What was offline before stays so.
+        // A CPU that was offline before stays offline.
         assert_eq!(state(root.path()), "110");
     }
 
@@ -168,7 +168,7 @@ mod tests {
         let root = machine();
         let (mut offline, _) = Offline::take_below(root.path(), &"1-2".parse().unwrap());
         assert_eq!(state(root.path()), "000");
-        // What a kill does: the pipe ends, and nothing of `Drop` happens.
+        // As after a kill: the pipe ends, and nothing of `Drop` happens.
         offline.taken.clear();
         let mut guard = offline.guard.take().unwrap();
         std::mem::forget(offline);

@@ -1,5 +1,5 @@
-//! Which process the kernel kills when memory runs out (`/proc/self/oom_score_adj`): the choice
-//! that the 2009 humanoid paper recommends to make, so that it is never the motion controller.
+//! Process that the kernel kills when memory runs out (`/proc/self/oom_score_adj`): the 2009
+//! humanoid paper recommends choosing it, so that it is never the motion controller.
 
 use std::fs;
 use std::io;
@@ -11,15 +11,15 @@ pub const NEVER: i32 = -1000;
 /// OOM_SCORE_ADJ_MAX: one that is chosen before all others.
 pub const FIRST: i32 = 1000;
 
-/// What this process adds to its score, -1000 to 1000; `None` where the kernel does not say.
+/// The adjustment of this process's score, -1000 to 1000; `None` if the kernel does not show it.
 pub fn score_adj() -> Option<i32> {
     fs::read_to_string(OWN).ok()?.trim().parse().ok()
 }
 
 /// This process is never chosen while this lives. Dropping it puts the own score back.
 ///
-/// What it starts meanwhile inherits that, and must be given another score by whoever starts it:
-/// interference (`takt-load`) makes its processes the first to be chosen then.
+/// Processes started in the meantime inherit the adjustment, so their starter must give them
+/// another score: interference (`takt-load`) makes its processes the first to be chosen.
 #[derive(Debug)]
 pub struct Protected {
     before: i32,
@@ -29,14 +29,14 @@ impl Protected {
     /// Needs CAP_SYS_RESOURCE.
     ///
     /// # Errors
-    /// What the kernel says of writing [`NEVER`], or of reading back another value.
+    /// The kernel's error when [`NEVER`] is written, or another value is read back.
     pub fn begin() -> io::Result<Self> {
         let before = score_adj()
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{OWN} cannot be read")))?;
         fs::write(OWN, NEVER.to_string())?;
         match score_adj() {
             Some(NEVER) => Ok(Self { before }),
-            found => Err(io::Error::other(format!("wrote {NEVER}, and it reads {found:?}"))),
+            found => Err(io::Error::other(format!("wrote {NEVER}, but it reads back {found:?}"))),
         }
     }
 }

@@ -12,7 +12,7 @@ pub const EVERY_PROTOCOL: u16 = libc::ETH_P_ALL as u16;
 /// `PACKET_IGNORE_OUTGOING` of linux/if_packet.h.
 const IGNORE_OUTGOING: libc::c_int = 23;
 
-/// What of a packet is seen.
+/// The part of a packet that is received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
     /// The frame, from the link's header on.
@@ -21,7 +21,7 @@ pub enum Layer {
     Network,
 }
 
-/// What the kernel says of a packet.
+/// The kernel's information about a received packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
     /// Bytes of it that are in the buffer.
@@ -84,7 +84,7 @@ impl PacketSocket {
     /// Takes packets alone that a program of classic BPF (linux/filter.h) lets through.
     ///
     /// # Errors
-    /// What the system says: the program is none that ends.
+    /// The system's error: the program is not one that ends.
     pub fn filter(&self, program: &[libc::sock_filter]) -> io::Result<()> {
         // The kernel copies it, and does not write to it.
         let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
@@ -94,7 +94,7 @@ impl PacketSocket {
     /// Leaves out what this host sends; Linux 5.4 and later.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn ignore_outgoing(&self) -> io::Result<()> {
         self.option(libc::SOL_PACKET, IGNORE_OUTGOING, &1_i32)
     }
@@ -102,7 +102,7 @@ impl PacketSocket {
     /// Asks for the kernel's time stamps.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn stamp(&self) -> io::Result<()> {
         self.option(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1_i32)
     }
@@ -114,10 +114,10 @@ impl PacketSocket {
         }
     }
 
-    /// How long receiving waits; 0: without end.
+    /// Sets how long receiving waits; 0: forever.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
         let patience = libc::timeval {
             tv_sec: patience.as_secs() as libc::time_t,
@@ -136,7 +136,7 @@ impl PacketSocket {
     /// The next packet; `None` where none is there, or came in time.
     ///
     /// # Errors
-    /// What the system says; after an interface has gone down, once.
+    /// The system's error; once after an interface has gone down.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         // SAFETY: the buffer is as long as instructed.
         let length = unsafe { libc::recv(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
@@ -174,7 +174,7 @@ impl PacketSocket {
     /// Sends one frame.
     ///
     /// # Errors
-    /// What the system says; `WriteZero` where it took a part alone.
+    /// The system's error; `WriteZero` if it accepted only a part.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         // SAFETY: the frame is as long as instructed.
         let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
@@ -232,7 +232,7 @@ pub fn wait(socket: BorrowedFd<'_>, most: Duration) -> bool {
     unsafe { libc::ppoll(&raw mut poll, 1, &raw const most, std::ptr::null()) > 0 }
 }
 
-/// What a call that received nothing means.
+/// Interprets a call that received nothing.
 fn none_came<T>() -> io::Result<Option<T>> {
     let error = io::Error::last_os_error();
     match error.kind() {

@@ -6,7 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Where the kernel's ABI puts the two positions in the first page (`struct perf_event_mmap_page`).
+/// Offsets of the two positions in the first page, as the kernel's ABI defines them
+/// (`struct perf_event_mmap_page`).
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 
@@ -50,7 +51,7 @@ impl PerfRing {
     ///
     /// As [`Self::map`].
     pub fn map_overwritten(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
-        // That the tail cannot be written is how the kernel is informed.
+        // The read-only mapping informs the kernel that the tail cannot be written.
         Self::map_as(fd, bytes, libc::PROT_READ)
     }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::{clock, policy};
 
-/// How a loop waits for its release.
+/// Method by which a loop waits for its release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum SleepStrategy {
@@ -20,7 +20,7 @@ pub enum SleepStrategy {
     /// reading time as long as wake-ups take less than the margin, at the price of a CPU busy for
     /// the margin per cycle.
     Spin {
-        /// How long before the release the sleep ends.
+        /// Time between the end of the sleep and the release.
         #[serde(with = "crate::duration", default = "default_margin")]
         margin: Duration,
     },
@@ -81,7 +81,7 @@ pub struct Release {
 }
 
 impl Release {
-    /// How late the wake-up was.
+    /// Lateness of the wake-up.
     pub fn lateness_ns(&self) -> u64 {
         self.wake_ns.saturating_sub(self.planned_ns)
     }
@@ -200,7 +200,7 @@ impl Periodic {
     }
 }
 
-/// What [`calibrate_margin`] measures.
+/// Result of [`calibrate_margin`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Calibration {

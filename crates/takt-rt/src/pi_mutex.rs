@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::clock;
 
-/// Why a [`PiMutex`] was not locked or not made.
+/// Reason why a [`PiMutex`] was not locked or not made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
@@ -339,8 +339,7 @@ mod tests {
         drop(mutex.try_lock().unwrap());
     }
 
-    /// What the kernel shows of a thread that waits: the futex operation, from
-    /// /proc/self/task/TID/syscall.
+    /// The futex operation of a waiting thread, from /proc/self/task/TID/syscall.
     fn futex_operation_of_a_waiter(
         timeout: Duration,
         by: impl Fn(&PiMutex<()>, Duration) + Sync,

@@ -58,7 +58,7 @@ impl CpuSet {
         (0..=Self::MAX_CPU).filter(|&cpu| self.contains(cpu))
     }
 
-    /// How many CPUs the set holds.
+    /// Number of CPUs in the set.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
@@ -167,7 +167,7 @@ pub fn online() -> Result<CpuSet, Error> {
     }
 }
 
-/// Where thread `tid` (0: the calling one) may run.
+/// CPUs on which thread `tid` (0: the calling one) may run.
 pub fn affinity(tid: i32) -> Result<CpuSet, Error> {
     let mut set = CpuSet::EMPTY;
     // SAFETY: the kernel writes at most the given size of bytes into the array.
@@ -205,7 +205,7 @@ pub(crate) fn ask_for_all_cpus() -> io::Result<()> {
 /// kernel.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn try_affinity(tid: i32, cpus: &CpuSet) -> io::Result<()> {
     // SAFETY: the kernel reads the given size of bytes from the array.
     let rc = unsafe {

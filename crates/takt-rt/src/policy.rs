@@ -49,7 +49,7 @@ pub fn by_fixed_priority() -> bool {
     matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR)
 }
 
-/// How the kernel schedules a thread (sched(7)).
+/// Scheduling policy of a thread (sched(7)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Policy {
@@ -96,7 +96,7 @@ const MIN_RUNTIME_NS: u64 = 1024;
 /// Gives SCHED_IDLE to the calling thread: it runs where a CPU would else be idle.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn set_idle() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: thread 0 is the calling thread, and the parameters outlive the call.
@@ -108,7 +108,7 @@ pub fn set_idle() -> io::Result<()> {
 
 /// The calling thread comes before others that share the CPU fairly, and behind every real-time
 /// one, until this is dropped by the same thread: one that does little, and must not wait for its
-/// turn behind forty programs to do it. What it starts meanwhile does not inherit that.
+/// turn behind forty programs to do it. Threads that it starts in the meantime do not inherit that.
 #[derive(Debug)]
 pub struct Favoured {
     before: Option<Policy>,
@@ -128,7 +128,7 @@ impl Favoured {
         if let Some(before) = granted
             && (Policy::Other { nice }).apply(0).is_err()
         {
-            // What it had it may have again.
+            // The thread may have its earlier policy again.
             let _ = before.apply(0);
         }
         Self { before: granted, _of_thread: PhantomData }

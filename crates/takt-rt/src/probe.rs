@@ -1,5 +1,5 @@
-//! How late this machine wakes a thread: a loop of our own, and `cyclictest` of rt-tests for
-//! comparison.
+//! Wake-up lateness of this machine, measured by a loop of our own, and by `cyclictest` of rt-tests
+//! for comparison.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::placement::CpuSet;
 use crate::settings::{Granted, ThreadSettings};
 use crate::thread;
 
-/// What to measure.
+/// Parameters of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Probe {
@@ -24,20 +24,20 @@ pub struct Probe {
     pub period: Duration,
     /// Wake-ups to measure.
     pub cycles: usize,
-    /// How to sleep.
+    /// Sleep method.
     pub sleep: SleepStrategy,
 }
 
-/// What was measured. Nothing is left out.
+/// Result of a measurement. Nothing is left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lateness {
     /// Wake-up after planned release, one per cycle in order, nanoseconds.
     pub samples_ns: Vec<u64>,
     /// Releases skipped because the loop was more than a period late.
     pub skipped: u64,
-    /// How the thread ran; `None` for an external program.
+    /// The settings under which the thread ran; `None` for an external program.
     pub granted: Option<Granted>,
-    /// Why `/dev/cpu_dma_latency` could not be held at 0.
+    /// Reason why `/dev/cpu_dma_latency` could not be held at 0.
     pub dma_latency_error: Option<String>,
 }
 

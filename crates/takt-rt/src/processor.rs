@@ -1,4 +1,4 @@
-//! What the processor is, as `/proc` and `/sys` show it: of this machine, or of a copy of them in
+//! The processor as `/proc` and `/sys` describe it: on this machine, or in a copy of them in
 //! another folder. Nothing here asks which processor this program was built for, so that a copy of
 //! a Raspberry Pi can be looked at on a workstation.
 

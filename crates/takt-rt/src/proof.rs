@@ -78,7 +78,7 @@ pub fn frees() -> u64 {
 /// The system calls of a body other than the allowed ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unexpected {
-    /// How many there were.
+    /// Number of calls.
     pub calls: u64,
     /// Number of the first one (asm/unistd.h); `None` when there was none.
     pub first: Option<i64>,
@@ -94,7 +94,7 @@ pub struct Unexpected {
 /// aarch64 the counted calls return garbage.
 ///
 /// # Errors
-/// Where the kernel has no seccomp filters. A body that panics is an error as well.
+/// The kernel has no seccomp filters. A body that panics is an error as well.
 pub fn system_calls_beyond<F>(
     allowed: &[libc::c_long],
     prepare: impl FnOnce() -> F + Send + 'static,

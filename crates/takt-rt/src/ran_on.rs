@@ -25,7 +25,7 @@ const NOWHERE: usize = usize::MAX;
 /// Ended threads that are remembered until a [`Watch`] reports them.
 const MAX_ENDED: usize = 1024;
 
-/// What is noted of one thread.
+/// Record of one thread.
 #[derive(Debug)]
 struct Seen {
     cpus: [AtomicU64; WORDS],
@@ -150,8 +150,8 @@ pub(crate) fn begin(name: &str, granted: &Granted) {
     mark();
 }
 
-/// Reports that a thread was placed anew after it started: what was asked, and what it has now.
-/// Where it was before is forgotten.
+/// Reports that a thread was placed anew after it started: what was asked, and what it has now. Its
+/// earlier place is forgotten.
 pub fn placed(granted: &Granted) {
     let mut list = known();
     if let Some(known) = list.iter_mut().rev().find(|known| known.tid == granted.effective.tid) {
@@ -160,7 +160,7 @@ pub fn placed(granted: &Granted) {
     }
 }
 
-/// Where one thread was to run, may run, and ran.
+/// CPUs on which one thread was to run, may run, and ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadCpus {
     /// Its name.
@@ -173,9 +173,9 @@ pub struct ThreadCpus {
     pub granted: Option<CpuSet>,
     /// CPUs on which it was seen.
     pub ran_on: CpuSet,
-    /// How often it was seen on another CPU than the time before.
+    /// Number of times that it was seen on another CPU than the time before.
     pub changes: u64,
-    /// How often it was looked at.
+    /// Number of observations.
     pub seen: u64,
     /// Whether it looked itself, at every release; else it was looked at from outside, and what it
     /// did between two looks is not known.
@@ -190,7 +190,7 @@ impl ThreadCpus {
         self.asked.filter(|_| self.asked == self.granted)?;
         let elsewhere = self.ran_on.without(&self.asked?);
         (!elsewhere.is_empty())
-            .then(|| format!("{}: ran on CPUs {elsewhere} beside those asked for", self.name))
+            .then(|| format!("{}: ran on CPUs {elsewhere}, which were not requested", self.name))
     }
 }
 

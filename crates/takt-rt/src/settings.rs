@@ -1,4 +1,4 @@
-//! What is asked for a thread, what the kernel granted, and where the two differ.
+//! Settings requested for a thread, those that the kernel granted, and the differences.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::placement::{self, CpuSet};
 use crate::policy::Policy;
 use crate::{latency, sys};
 
-/// What is asked for a thread. As TOML:
+/// Requested settings of a thread. As TOML:
 ///
 /// ```toml
 /// policy = "fifo:80"
@@ -35,13 +35,13 @@ pub struct ThreadSettings {
     pub timer_slack_ns: Option<u64>,
     /// Memory locking; concerns the whole process.
     pub lock_memory: MemoryLock,
-    /// How much of the stack is touched before the body runs.
+    /// Bytes of the stack that are touched before the body runs.
     pub prefault_stack_bytes: usize,
     /// Whether a thread that does not get all of this is refused (else it runs and is labelled).
     pub strict: bool,
 }
 
-/// What is asked for the whole process of a robot, before its first thread starts.
+/// Requested settings of a robot's whole process, before its first thread starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProcessSettings {
     /// Locks all memory and keeps the heap ([`memory::keep_heap`]).
@@ -53,7 +53,7 @@ pub struct ProcessSettings {
 }
 
 impl ProcessSettings {
-    /// Applies what is asked for and nothing else. What is returned holds the CPUs awake for as
+    /// Applies what is asked for and nothing else. The returned value keeps the CPUs awake for as
     /// long as it lives. Warnings name the settings as the configurations of robots do:
     /// `tasks.lock_memory`.
     ///
@@ -135,8 +135,8 @@ impl ThreadSettings {
                     setting: setting.into(),
                     requested,
                     effective,
-                    reason: "the kernel took the setting and reads back another value".into(),
-                    fix: "ask for the value that reads back".into(),
+                    reason: "the kernel accepted the setting, but another value reads back".into(),
+                    fix: "request the value that reads back".into(),
                 }),
                 None => {}
             }
@@ -155,7 +155,7 @@ impl ThreadSettings {
     }
 }
 
-/// What the kernel says of a thread (`None`: could not be read).
+/// A thread's settings as read back from the kernel (`None`: could not be read).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effective {
     /// Thread id.
@@ -188,13 +188,13 @@ impl Effective {
 pub struct Difference {
     /// The setting's name in [`ThreadSettings`].
     pub setting: String,
-    /// What was asked.
+    /// The requested value.
     pub requested: String,
-    /// What holds.
+    /// The value in effect.
     pub effective: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// What to do.
+    /// The remedy.
     pub fix: String,
 }
 
@@ -211,16 +211,16 @@ impl Difference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { setting, requested, effective, reason, fix } = self;
-        write!(f, "{setting}: asked {requested}, has {effective}: {reason}. Fix: {fix}")
+        write!(f, "{setting}: requested {requested}, in effect {effective}: {reason}. Fix: {fix}")
     }
 }
 
-/// What was asked, what holds, and every difference: the label of a thread in a run.
+/// Requested settings, settings in effect, and every difference: the label of a thread in a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Granted {
-    /// What was asked.
+    /// The requested settings.
     pub requested: ThreadSettings,
-    /// What holds, read back.
+    /// The settings in effect, read back.
     pub effective: Effective,
     /// Empty when the thread runs as asked.
     pub differences: Vec<Difference>,
@@ -229,7 +229,7 @@ pub struct Granted {
 impl Granted {
     /// Gives the thread `tid`, which may be of another process, a policy and CPUs, each only where
     /// it is asked for, and reads back what holds. Goes on after a refusal, as
-    /// [`ThreadSettings::apply`] does. What nobody asks for is what the thread has.
+    /// [`ThreadSettings::apply`] does. Settings without a request keep the thread's values.
     pub fn to_thread(tid: i32, policy: Option<Policy>, cpus: Option<CpuSet>, strict: bool) -> Self {
         let mut differences = Vec::new();
         if let Some(cpus) = cpus

@@ -1,5 +1,5 @@
-//! What the system grants this process: capabilities, limits, control groups. Used to explain
-//! refusals.
+//! Rights that the system grants this process: capabilities, limits, control groups. Used to
+//! explain refusals.
 
 use std::fs;
 use std::io;

@@ -148,7 +148,7 @@ impl<T> Handle<T> {
         self.granted.effective.tid
     }
 
-    /// What was asked and what was granted.
+    /// The requested and the granted settings.
     pub fn granted(&self) -> &Granted {
         &self.granted
     }

@@ -51,7 +51,7 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', '\\', '\0']) && !name.starts_with('.')
 }
 
-/// What a run goes on from.
+/// State from which a run resumes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
@@ -62,11 +62,11 @@ pub struct Checkpoint {
     /// measured.
     #[serde(default)]
     pub from_ns: Option<u64>,
-    /// How often the run was taken up again.
+    /// Number of times that the run was resumed.
     pub resumed: u32,
     /// Rows of each sample file.
     pub rows: BTreeMap<String, u64>,
-    /// What of each sample file those rows are, where they were summed.
+    /// Sums of those rows for each sample file, if they were computed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sums: BTreeMap<String, Sum>,
     /// Files that accumulate, by name, with their text.
@@ -130,7 +130,7 @@ impl Draft {
     }
 }
 
-/// Why a checkpoint is none to go on from.
+/// Reason why a run cannot resume from a checkpoint.
 enum Unfit {
     /// The disk is behind it, as after a power failure: an older one may fit.
     Behind(String),
@@ -163,7 +163,7 @@ fn read(path: &Path) -> Result<Checkpoint, Unfit> {
     let mut zeros = Zeros::default();
     zeros.add(&text);
     if zeros.are_of_the_disk() {
-        return Err(Unfit::Behind("it has parts that never reached the disk".to_owned()));
+        return Err(Unfit::Behind("parts of it never reached the disk".to_owned()));
     }
     let text = text.trim_ascii_end();
     let (body, sum) = text.split_at(text.len().saturating_sub(SUM_LENGTH));
@@ -173,14 +173,16 @@ fn read(path: &Path) -> Result<Checkpoint, Unfit> {
         }
         // Of a takt that wrote no sums.
         return serde_json::from_slice(text).map_err(|error| {
-            Unfit::Changed(format!("it is no checkpoint of this takt, or a byte was changed: {error}"))
+            Unfit::Changed(format!(
+                "it is not a checkpoint of this version of takt, or it was changed: {error}"
+            ))
         });
     };
     let found = sha256_of(body);
     if sum.strip_suffix(b"\"}") != Some(found.as_bytes()) {
         let sum = String::from_utf8_lossy(sum.get(..64).unwrap_or(sum));
         return Err(Unfit::Changed(format!(
-            "its text is not what the run wrote (SHA-256 {found} instead of {sum}): a byte was changed, by the disk or by somebody"
+            "its text is not what the run wrote (SHA-256 {found} instead of {sum}): the disk or somebody changed it"
         )));
     }
     serde_json::from_slice(&[body, b"}"].concat()).map_err(behind)
@@ -275,7 +277,7 @@ impl RunDir {
             expected: "a run that was killed, with its checkpoint; nothing was changed. Fix: start a new run; `takt report` reads this one",
         };
         if self.is_complete() {
-            return Err(damaged("the run has come to its end and is sealed".to_owned()));
+            return Err(damaged("the run is complete and sealed".to_owned()));
         }
         let (mut checkpoint, cuts) = self.newest().map_err(damaged)?;
         for (name, length) in &cuts {
@@ -317,7 +319,7 @@ impl RunDir {
     fn cuts(&self, checkpoint: &Checkpoint) -> Result<Vec<(String, u64)>, Unfit> {
         if let Some(name) = checkpoint.rows.keys().chain(checkpoint.files.keys()).find(|name| !is_plain(name))
         {
-            return Err(Unfit::Behind(format!("\"{name}\" is no plain name")));
+            return Err(Unfit::Behind(format!("\"{name}\" is not a plain file name")));
         }
         let mut cuts = Vec::new();
         for entry in fs::read_dir(self.path().join(crate::SAMPLES_FOLDER)).map_err(behind)? {
@@ -343,7 +345,7 @@ impl RunDir {
             }
             let there = place_after(&self.sample_path(name), rows).map_err(behind)?;
             let length = there.ok_or_else(|| {
-                Unfit::Behind(format!("{name}.csv holds less than the {rows} rows that it had"))
+                Unfit::Behind(format!("{name}.csv has fewer than the {rows} rows that it had"))
             })?;
             cuts.push((name.clone(), length));
         }
@@ -355,16 +357,16 @@ impl RunDir {
         let bytes = sum.bytes;
         let found = Sum::of_file(&self.sample_path(name), bytes).map_err(behind)?;
         let (found, zeros) = found.ok_or_else(|| {
-            Unfit::Behind(format!("{name}.csv holds less than the {bytes} bytes that it had"))
+            Unfit::Behind(format!("{name}.csv has fewer than the {bytes} bytes that it had"))
         })?;
         match found == *sum {
             true => Ok(()),
             false if zeros.are_of_the_disk() => {
-                Err(Unfit::Behind(format!("{name}.csv has parts that never reached the disk")))
+                Err(Unfit::Behind(format!("parts of {name}.csv never reached the disk")))
             }
             false => Err(Unfit::Changed(format!(
-                "{name}.csv: its first {bytes} bytes are not those that the run wrote (SHA-256 {} instead of {}): a byte was \
-                 changed, by the disk or by somebody",
+                "{name}.csv: its first {bytes} bytes are not what the run wrote (SHA-256 {} instead of {}): the disk or somebody changed \
+                 them",
                 found.sha256, sum.sha256
             ))),
         }
@@ -381,8 +383,8 @@ impl RunDir {
             Ok(()) => Ok(Claim { _folder: Some(folder) }),
             Err(fs::TryLockError::WouldBlock) => Err(Error::Damaged {
                 path: self.path().to_owned(),
-                found: "another process writes this run".to_owned(),
-                expected: "a run that has ended. Fix: end that process, or wait for its end",
+                found: "another process is writing this run".to_owned(),
+                expected: "a run that has ended. Fix: stop that process, or wait until it ends",
             }),
             // A file system without locks: nobody can be distinguished.
             Err(fs::TryLockError::Error(_)) => Ok(Claim { _folder: None }),

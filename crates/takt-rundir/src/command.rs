@@ -6,8 +6,8 @@ use std::path::Path;
 pub const COMMAND_KEY: &str = "command";
 
 /// The command line of this process as one could type it again: the program by its file's name,
-/// each argument quoted for a shell where it needs to be. What is not UTF-8 is shown with
-/// replacement characters.
+/// each argument quoted for a shell where it needs to be. Arguments that are not UTF-8 are shown
+/// with replacement characters.
 pub fn command_line() -> String {
     let mut words = std::env::args_os();
     let program = words.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What power management does with each of the CPUs.
+//! Power management of each CPU.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use takt_rt::processor::{line, online};
 /// Governor and idle states of CPUs that have the same ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuPower {
-    /// Which CPUs, as the kernel writes lists: `0-1,3`.
+    /// The CPUs, as the kernel writes lists: `0-1,3`.
     pub cpus: String,
     /// Frequency governor; absent where the hypervisor or firmware sets the frequency.
     pub governor: Option<String>,

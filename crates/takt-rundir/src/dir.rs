@@ -48,18 +48,18 @@ pub fn utc_now() -> String {
     utc::rfc3339(SystemTime::now(), true)
 }
 
-/// Why a run directory cannot be made, with the way out.
+/// Reason why a run directory cannot be made, with the way out.
 fn not_made(error: std::io::Error) -> std::io::Error {
     if error.raw_os_error().is_none() {
         return error; // Says why by itself: a link that is not followed.
     }
     let why = match error.kind() {
-        ErrorKind::PermissionDenied => "no permission to make a folder there",
-        ErrorKind::NotADirectory => "a part of this path is a file, and no folder",
+        ErrorKind::PermissionDenied => "no permission to create a folder there",
+        ErrorKind::NotADirectory => "a part of this path is a file, not a folder",
         ErrorKind::ReadOnlyFilesystem => "the file system there is read-only",
         _ => return error,
     };
-    std::io::Error::new(error.kind(), format!("{why}. Fix: name one that can be written with --runs"))
+    std::io::Error::new(error.kind(), format!("{why}. Fix: pass a writable folder with --runs"))
 }
 
 impl RunDir {
@@ -90,7 +90,7 @@ impl RunDir {
         let folder = Folder::create(path).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => std::io::Error::new(
                 ErrorKind::AlreadyExists,
-                "exists already, and runs are never overwritten; name a folder that does not exist",
+                "already exists, and runs are never overwritten; name a new folder",
             ),
             _ => not_made(error),
         });
@@ -120,8 +120,8 @@ impl RunDir {
         Ok(Self { path, memory })
     }
 
-    /// Where a file that somebody else writes finds room when the run's own folder takes no more;
-    /// `None` where nothing went to memory.
+    /// Folder for a file of another writer when the run's own folder accepts no more data; `None`
+    /// if nothing went to memory.
     pub fn shelter(&self) -> Option<PathBuf> {
         self.memory.folder()
     }
@@ -134,7 +134,8 @@ impl RunDir {
         self.memory.begin();
     }
 
-    /// What could not be written, [`Error::Unwritten`]; `None` where everything could.
+    /// The data that could not be written, as [`Error::Unwritten`]; `None` if everything was
+    /// written.
     pub fn unwritten(&self) -> Option<Error> {
         self.memory.unwritten()
     }
@@ -208,7 +209,7 @@ impl RunDir {
         }
     }
 
-    /// What the run says about itself.
+    /// The run's header.
     ///
     /// # Errors
     /// [`Error::Io`], or [`Error::Damaged`] where `run.json` is of a newer layout or says what
@@ -216,8 +217,8 @@ impl RunDir {
     pub fn header(&self) -> Result<RunHeader, Error> {
         let newer = |layout: u64| Error::Damaged {
             path: self.path.join(RUN_FILE),
-            found: format!("is of layout {layout}, and this takt reads layouts up to {FORMAT}"),
-            expected: "a run of this takt or an older one",
+            found: format!("has layout {layout}, but this takt reads layouts up to {FORMAT}"),
+            expected: "a run written by this version of takt or an older one",
         };
         let read = self.read_json(RUN_FILE);
         let header: RunHeader = read.map_err(|error| {
@@ -412,7 +413,7 @@ pub fn find_runs(path: &Path) -> Result<Vec<RunDir>, Error> {
     Ok(runs)
 }
 
-/// What is at `path`, which was expected to be a run directory and is none.
+/// Describes `path`, where a run directory was expected and is missing.
 fn found_instead(path: &Path) -> NotARun {
     if !path.exists() {
         return NotARun::Nothing;
@@ -441,7 +442,7 @@ fn search(path: &Path, depth: usize, runs: &mut Vec<RunDir>) -> Result<(), Error
     let mut folders: Vec<PathBuf> = fs::read_dir(path)
         .map_err(Error::io(path))?
         .filter_map(|entry| Some(entry.ok()?.path()))
-        // What a kill left of a run lies beside the one that replaced it.
+        // The remains of a killed run are next to the run that replaced it.
         .filter(|p| p.is_dir() && !p.extension().is_some_and(|e| e.to_string_lossy().starts_with("cut")))
         .collect();
     folders.sort();

@@ -1,4 +1,4 @@
-//! What can go wrong with files.
+//! Errors of files.
 
 use std::path::PathBuf;
 
@@ -21,37 +21,37 @@ pub enum Error {
     NoRuns { path: PathBuf, found: NotARun },
     /// A run could not be written while it went on, and what of it is in memory is not on the disk.
     #[error(
-        "the run could not be written ({}: {why}): what is shown is what was in memory, {rows_lost} rows of samples are lost, and the \
-         run is not sealed{kept}. Fix: make room (`df -h`, `df -i`), leave the folder where it is, raise `ulimit -n`, or name another \
-         folder with --runs", path.display()
+        "the run could not be written ({}: {why}). The figures shown come from memory; {rows_lost} rows of samples are lost, and the run \
+         is not sealed{kept}. Fix: make room (`df -h`, `df -i`), leave the folder where it is, raise `ulimit -n`, or name another folder \
+         with --runs", path.display()
     )]
     Unwritten {
-        /// What could not be written first.
+        /// The first path that could not be written.
         path: PathBuf,
         /// The system's answer.
         why: String,
         /// Rows of sample files that are nowhere.
         rows_lost: u64,
-        /// Where the rest is, in words; empty where it is nowhere.
+        /// The place of the rest, in words; empty if it is lost.
         kept: String,
     },
 }
 
-/// What is there instead of a run directory.
+/// The kind of thing found instead of a run directory.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NotARun {
     /// Nothing.
     #[error(
-        "there is nothing of that name. `takt run` and `takt campaign run` print the folder they made; the default is takt-runs"
+        "it does not exist. `takt run` and `takt campaign run` print the folder that they create; the default is takt-runs"
     )]
     Nothing,
     /// A file.
-    #[error("this is a file. Name the folder that it lies in")]
+    #[error("this is a file. Name the folder that contains it")]
     File,
     /// A campaign, or another folder of runs.
     #[error("this is a folder with {runs} runs in it. Name one of them, such as {}", first.display())]
     Folder {
-        /// How many.
+        /// Their number.
         runs: usize,
         /// The first by name.
         first: PathBuf,
@@ -60,7 +60,7 @@ pub enum NotARun {
     #[error("this folder is empty")]
     Empty,
     /// Another folder.
-    #[error("this folder has none, nor have the folders in it")]
+    #[error("neither this folder nor the folders in it have one")]
     Other,
 }
 
@@ -71,7 +71,7 @@ impl Error {
     }
 }
 
-/// What a run's header states and cannot be meant.
+/// Statements in a run's header that cannot be meant.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
@@ -79,7 +79,7 @@ pub enum HeaderError {
     #[error(transparent)]
     Claim(#[from] takt_stats::ClaimError),
     /// A claim about a measure that never misses.
-    #[error("verdict.measures.{measure}: this measure has no deadline that it could miss")]
+    #[error("verdict.measures.{measure}: this measure has no deadline")]
     NoDeadline { measure: String },
     /// A claim about a measure that is not there.
     #[error("verdict.measures.{measure}: accepted are {}", accepted.join(", "))]

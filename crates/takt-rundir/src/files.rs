@@ -26,7 +26,8 @@ pub fn sha256(path: &Path) -> Result<String, Error> {
     let metadata = file.metadata().map_err(Error::io(path))?;
     let (length, allocated) = (metadata.len(), metadata.blocks().saturating_mul(512));
     if length > LARGE_BYTES && allocated.saturating_mul(MAX_LENGTH_PER_ALLOCATED) < length {
-        let text = format!("{length} bytes, of which {allocated} are on the disk: no run has files of holes");
+        let text =
+            format!("{length} bytes, of which only {allocated} are on disk: files of a run are never sparse");
         return Err(Error::io(path)(io::Error::new(io::ErrorKind::FileTooLarge, text)));
     }
     let mut hasher = Sha256::new();
@@ -80,7 +81,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
     parse_json(path, &takt_files::read_to_string(path, takt_files::FIGURES_BYTES).map_err(Error::io(path))?)
 }
 
-/// What `text`, of the file at `path`, holds.
+/// Parses `text`, the content of the file at `path`.
 pub(crate) fn parse_json<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, Error> {
     serde_json::from_str(text).map_err(|error| Error::Damaged {
         path: path.to_owned(),
@@ -99,7 +100,7 @@ mod tests {
         let path = folder.path().join("samples");
         std::fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
         let error = sha256(&path).unwrap_err().to_string();
-        assert!(error.contains("no run has files of holes"), "{error}");
+        assert!(error.contains("files of a run are never sparse"), "{error}");
         std::fs::write(&path, "abc").unwrap();
         // FIPS 180-2, appendix B.1.
         assert_eq!(

@@ -22,7 +22,7 @@ pub const MAX_SCHEMA_DEPTH: usize = 32;
 const MAX_FOOTER_DEPTH: usize = 32;
 /// Rows for each byte of a file. A time stamp takes half a byte at least, packed.
 pub const MAX_ROWS_PER_BYTE: u64 = 64;
-/// That does not count for files of no more rows than this.
+/// Files of at most this many rows are exempt.
 pub const MIN_ROWS: u64 = 1 << 20;
 
 const MAGIC: &[u8] = b"PAR1";
@@ -30,7 +30,7 @@ const MAGIC: &[u8] = b"PAR1";
 /// Opens the sample file at `path`.
 ///
 /// # Errors
-/// What is wrong with the file, or which limit it is beyond.
+/// The damage of the file, or the limit that it exceeds.
 pub(crate) fn open(path: &Path) -> Result<SerializedFileReader<File>, ParquetError> {
     let mut file = takt_files::open(path)?;
     let bytes = file.metadata()?.len();
@@ -54,7 +54,7 @@ pub(crate) fn open(path: &Path) -> Result<SerializedFileReader<File>, ParquetErr
 /// Looks at the footer of a whole Parquet file in memory, before the library does.
 ///
 /// # Errors
-/// Which limit it is beyond.
+/// The limit that it exceeds.
 pub fn check_bytes(file: &[u8]) -> Result<(), ParquetError> {
     let Some(tail) = file.last_chunk::<8>().filter(|_| file.len() >= 12) else { return Ok(()) };
     let Some(length) = footer_bytes(tail, file.len() as u64)? else { return Ok(()) };
@@ -77,7 +77,7 @@ fn footer_bytes(tail: &[u8; 8], file_bytes: u64) -> Result<Option<u32>, ParquetE
 
 fn beyond(what: &str, received: u64, most: u64) -> ParquetError {
     ParquetError::General(format!(
-        "{what}: {received}, at most {most} are read; write the file again with fewer"
+        "{what}: {received}, but at most {most} are read; write the file again with fewer"
     ))
 }
 
@@ -91,7 +91,7 @@ fn check_rows(reader: &SerializedFileReader<File>, bytes: u64) -> Result<(), Par
     if rows > most { Err(beyond("rows in a file of this length", rows, most)) } else { Ok(()) }
 }
 
-/// Where a footer is being read.
+/// Reader of a footer.
 struct Footer<'a> {
     rest: &'a [u8],
 }
@@ -117,7 +117,7 @@ mod kind {
 const FIELD_SCHEMA: i64 = 2;
 const FIELD_CHILDREN: i64 = 5;
 
-/// What is open around the value that comes next.
+/// The container around the next value.
 #[derive(Clone, Copy)]
 enum Open {
     /// A struct, the field that was read last, and whether it is an element of the schema.
@@ -126,7 +126,7 @@ enum Open {
     List { left: u64, kind: u8, schema: bool },
 }
 
-/// Walks a footer. What is no footer at all passes: the library says what is wrong with it.
+/// Walks a footer. Anything that is not a footer passes: the library reports its faults.
 fn check(footer: &[u8]) -> Result<(), ParquetError> {
     let mut footer = Footer { rest: footer };
     let mut schema = Schema::default();
@@ -272,7 +272,7 @@ impl Footer<'_> {
         Some((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
     }
 
-    /// How many values follow, and of which kind.
+    /// Number and kind of the values that follow.
     fn list(&mut self) -> Option<(u64, u8)> {
         let head = self.byte()?;
         let count = match head >> 4 {
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_deep_schema_is_refused_and_not_followed() {
-        // What is within the limit is the same file to the library.
+        // Within the limit, the library reads the same file.
         let shallow = file(&nested(MAX_SCHEMA_DEPTH));
         check_bytes(&shallow).unwrap();
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What every run says about itself, whatever the robot: the part of `run.json` that reports,
-//! comparisons and exports read.
+//! Common header of every run, whatever the robot: the part of `run.json` that reports, comparisons
+//! and exports read.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub struct Factor {
     pub value: String,
 }
 
-/// Where a run stands in an experiment. Empty for a run on its own.
+/// Position of a run in an experiment. Empty for a run on its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Experiment {
@@ -37,12 +37,12 @@ pub struct Experiment {
     pub factors: Vec<Factor>,
     /// Repetition, from 1; 0 for a run on its own.
     pub repetition: u32,
-    /// Where a cluster's scheduler had it made; absent for runs made where they were asked for.
+    /// Place that a cluster's scheduler gave the run; absent for other runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<ClusterPlace>,
 }
 
-/// Where a cluster's scheduler had a run made.
+/// Place that a cluster's scheduler gave a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterPlace {
@@ -75,7 +75,7 @@ pub struct Measure {
     pub file: String,
     /// Column of the values. Its name ends in `_ns`: all measures are integer nanoseconds.
     pub column: String,
-    /// Where the value is the time from one column to another: the column that it counts from
+    /// The column from which the value counts, if it is the time from one column to another
     /// (`wake_ns` since `planned_ns` is the lateness). A value that would be negative counts as 0.
     #[serde(default)]
     pub since_column: Option<String>,
@@ -83,8 +83,8 @@ pub struct Measure {
     pub time_column: Option<String>,
     /// Only samples whose time lies within `[from, to)` count; all when absent.
     pub window_ns: Option<[u64; 2]>,
-    /// How much of the window was measured, of a run that was killed and taken up again: not the
-    /// time in between. The whole window when absent.
+    /// Measured part of the window of a run that was killed and resumed, without the time in
+    /// between. The whole window when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_ns: Option<u64>,
     /// A value above this is a miss.
@@ -103,15 +103,15 @@ pub struct Measure {
     /// File of a streaming recorder, in the run directory, that saw every value where the sample
     /// file keeps only the first ones (long runs).
     pub recorder: Option<String>,
-    /// Whether the run's verdict needs this measure to keep its deadline. Where no measure says so,
-    /// the verdict is about the first one that has a deadline.
+    /// Whether the run's verdict needs this measure to keep its deadline. If no measure is marked
+    /// so, the verdict is about the first one that has a deadline.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub judged: bool,
-    /// Why its misses do not count against the run: it was given up in a declared order so that
-    /// others could be kept.
+    /// Reason why its misses do not count against the run: it was given up in a declared order so
+    /// that others could be kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excused: Option<String>,
-    /// What its samples are, plural, for sentences: "reactions", "edges". "jobs" when absent.
+    /// Plural name of its samples for sentences: "reactions", "edges". "jobs" when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
 }
@@ -192,7 +192,7 @@ pub fn judged(measures: &[Measure]) -> Vec<usize> {
 /// A part of the measured window under a condition of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phase {
-    /// What held then: `high load`.
+    /// Name of the condition: `high load`.
     pub name: String,
     /// From when, CLOCK_MONOTONIC nanoseconds.
     pub from_ns: u64,
@@ -200,7 +200,7 @@ pub struct Phase {
     pub to_ns: u64,
 }
 
-/// What every run says about itself. Other keys of `run.json` belong to the robot.
+/// Common header of every run. Other keys of `run.json` belong to the robot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunHeader {
     /// [`FORMAT`] when it was written.
@@ -211,7 +211,7 @@ pub struct RunHeader {
     pub robot: String,
     /// The run in a few words, for people: "fifo:80, stress uav".
     pub label: String,
-    /// Where it stands in an experiment.
+    /// Its position in an experiment.
     #[serde(default)]
     pub experiment: Experiment,
     /// When it began, RFC 3339.
@@ -219,13 +219,13 @@ pub struct RunHeader {
     /// When it ended; absent while it runs and after a kill.
     pub finished_utc: Option<String>,
     pub machine: Machine,
-    /// What became of the processor time in the measured window.
+    /// Use of the processor time in the measured window.
     #[serde(default)]
     pub cpu: CpuShare,
     /// Settings that were asked for and not granted, a sentence each.
     #[serde(default)]
     pub not_granted: Vec<String>,
-    /// What went wrong without ending the run, a sentence each.
+    /// Problems that did not end the run, one sentence each.
     #[serde(default)]
     pub problems: Vec<String>,
     /// Proof that the asked interference was running; null without interference.
@@ -239,32 +239,32 @@ pub struct RunHeader {
     /// of it was alike. A figure `name@phase` belongs to one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<Phase>,
-    /// What of the configuration was not run because this machine cannot carry it, by which rule,
-    /// and with which models: one sentence. Absent where everything is run as configured.
+    /// Part of the configuration that was not run because this machine cannot carry it, with the
+    /// rule and the models: one sentence. Absent if everything is run as configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled: Option<String>,
     /// Single figures of the run, units in the names: `position_rms_m`.
     #[serde(default)]
     pub figures: BTreeMap<String, f64>,
-    /// How much work the run did: a comparison shows it, and calls no side better that did less.
+    /// Work that the run did. A comparison shows it, and calls no side better that did less.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub work: Vec<Work>,
-    /// What the processor counted of the robot's critical thread in its own code over the measured
-    /// window, or why that is not available here.
+    /// Processor counters of the robot's critical thread in its own code over the measured window,
+    /// or the reason why they are not available.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counters: Vec<Counter>,
-    /// What was lost between the run's computers, sensors and drives, and what of it is allowed;
-    /// also where nothing was lost.
+    /// Losses between the run's computers, sensors and drives, with the limits; also listed if
+    /// nothing was lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub losses: Vec<Loss>,
-    /// What fails the run whatever its measures say, a sentence each: a link that was lost, a robot
-    /// that did not obey, frames that never came. Part of the one verdict.
+    /// Reasons for which the run fails whatever its measures show, one sentence each: a lost link,
+    /// a robot that did not obey, missing frames. Part of the one verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<String>,
-    /// What keeps the run from a PASS though nothing was missed, a sentence each.
+    /// Reasons that keep the run from a PASS although nothing was missed, one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
-    /// What the robot's file claims of its measures; the verdict is about that.
+    /// Claims of the robot's file about its measures; the verdict judges them.
     #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
     pub verdict: VerdictConfig,
     /// The run ended by a condition of its own (a number of jobs, a threshold) before its time, so
@@ -338,8 +338,7 @@ impl RunHeader {
         Ok(())
     }
 
-    /// What was lost within what is allowed, a sentence each: it stands beside a verdict and
-    /// decides nothing.
+    /// Losses within the limits, one sentence each: shown next to a verdict without influencing it.
     pub fn loss_notes(&self) -> Vec<String> {
         self.losses.iter().filter(|loss| !loss.is_exceeded()).filter_map(Loss::sentence).collect()
     }
@@ -371,9 +370,9 @@ pub struct Work {
     pub name: String,
     /// For people, plural: "frames judged".
     pub title: String,
-    /// How much, over the measured window.
+    /// Amount over the measured window.
     pub count: u64,
-    /// How much less (a share) is still the same work; the robot knows why.
+    /// Difference (a share) up to which the work counts as the same; the robot knows the reason.
     pub tolerance: f64,
 }
 
@@ -388,6 +387,6 @@ pub struct Counter {
     pub thread: String,
     /// The count; null where it is not available here.
     pub count: Option<u64>,
-    /// Why it is not available here; null where it is.
+    /// Reason why it is not available here; null if it is.
     pub missing: Option<String>,
 }

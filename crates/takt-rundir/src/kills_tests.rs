@@ -35,7 +35,7 @@ struct Row {
     text: String,
 }
 
-/// What accumulates over all rows.
+/// Sums over all rows.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Sum {
     count: u64,
@@ -227,7 +227,7 @@ fn what_cannot_go_on_is_refused_and_left_as_it_is() {
     std::fs::create_dir(root.path().join("run/..").join("x")).unwrap();
     let text = serde_json::json!({"elapsed_ns": 0, "resumed": 0, "rows": {}, "files": {"../x/y": "1"}});
     dir.write_json(crate::checkpoint::CHECKPOINT_FILE, &text).unwrap();
-    refused("no plain name");
+    refused("not a plain file name");
     assert!(!root.path().join("x/y").exists());
     let mut draft = Draft::default();
     draft.samples(&mut rows).unwrap();

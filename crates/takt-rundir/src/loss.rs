@@ -11,12 +11,12 @@ pub struct Loss {
     pub name: String,
     /// For people, plural: "frames of process data".
     pub title: String,
-    /// What was lost, over the measured window.
+    /// Number of losses over the measured window.
     pub lost: u64,
-    /// What should have come, the lost ones included; 0 where that is not known.
+    /// Expected number, the lost ones included; 0 if unknown.
     #[serde(default)]
     pub of: u64,
-    /// How many lost ones the configuration allows.
+    /// Number of losses that the configuration allows.
     #[serde(default)]
     pub allowed: u64,
     /// The key that allows them, for the way out: `losses.max_lost_frames`.
@@ -53,7 +53,7 @@ impl Loss {
         }
     }
 
-    /// What was lost, as a sentence: what failed a run, or what stands beside a PASS. `None` where
+    /// A sentence about the loss: the reason of a failed run, or a note next to a PASS. `None` if
     /// nothing was lost.
     pub fn sentence(&self) -> Option<String> {
         let Self { title, lost, of, allowed, key, .. } = self;
@@ -78,7 +78,7 @@ mod tests {
         let five = loss(5, 0);
         assert!(five.is_exceeded());
         assert_eq!(five.sentence().unwrap(), "5 of 5003 frames were lost; losses.max_lost_frames allows 0");
-        // What is allowed is still said.
+        // Losses within the limit are still reported.
         assert!(!loss(5, 5).is_exceeded() && loss(5, 5).sentence().is_some());
         assert!(loss(6, 5).is_exceeded());
         let mut sum = Vec::new();

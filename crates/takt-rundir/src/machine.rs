@@ -45,12 +45,12 @@ pub struct Machine {
     /// Whether a hypervisor is below this kernel.
     pub hypervisor: bool,
     pub memory_kib: Option<u64>,
-    /// What Takt's virtual machine says about itself; nothing anywhere else.
+    /// Facts about Takt's virtual machine; absent on any other machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtual_machine: Option<VirtualMachine>,
 }
 
-/// Where a guest of Takt finds what its machine is: what only the host knows.
+/// File in which a guest of Takt finds the facts about its machine that only the host knows.
 pub const VIRTUAL_MACHINE_FILE: &str = "/etc/takt/virtual-machine.json";
 
 /// Takt's own virtual machine, as its maker describes it to the guest.
@@ -77,7 +77,7 @@ pub struct VirtualMachine {
 }
 
 impl VirtualMachine {
-    /// How time passes and on how many CPUs: what its figures can say.
+    /// The time base and the number of CPUs, which determine the meaning of its figures.
     #[must_use]
     pub fn in_words(&self) -> String {
         let time = if self.virtual_time { "counted time" } else { "real time" };
@@ -85,8 +85,8 @@ impl VirtualMachine {
         format!("in {time} on {} virtual {cpus}", self.cpus)
     }
 
-    /// What the file of a guest says. Nothing on any other machine: a guest's kernel is reported so
-    /// on its command line.
+    /// Reads a guest's file. Returns nothing on any other machine: a guest is recognised by its
+    /// kernel's command line.
     fn of_guest(boot_parameters: Option<&str>) -> Option<Self> {
         let reported = boot_parameters?.split_whitespace().any(|word| word == GUEST_PARAMETER);
         reported.then(|| serde_json::from_str(&fs::read_to_string(VIRTUAL_MACHINE_FILE).ok()?).ok())?
@@ -153,7 +153,7 @@ pub const KERNEL_FACTS: [&str; 11] = [
 /// A fact that is not the same on two machines, or on one machine at two times.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FactDifference {
-    /// Which fact: a field of [`Machine`].
+    /// The fact: a field of [`Machine`].
     pub fact: String,
     /// Its value in the first.
     pub before: String,

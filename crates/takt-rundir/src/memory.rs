@@ -1,5 +1,5 @@
-//! What of a run could not be written: kept in memory, so that a full disk or a folder that is gone
-//! takes neither the robot's control nor the verdict.
+//! Data of a run that could not be written: it stays in memory, so that a full disk or a removed
+//! folder affects neither the robot's control nor the verdict.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
@@ -25,7 +25,7 @@ struct Unwritten {
     first: Option<(PathBuf, String)>,
     /// Files by name, with their text.
     files: BTreeMap<String, String>,
-    /// Where sample files go on: a folder in memory.
+    /// Folder in memory in which sample files continue.
     shelter: Option<PathBuf>,
     rows_lost: u64,
 }
@@ -158,12 +158,12 @@ impl Memory {
         self.lock().files.clone()
     }
 
-    /// What could not be written, as an error; `None` where everything could.
+    /// The data that could not be written, as an error; `None` if everything was written.
     pub fn unwritten(&self) -> Option<Error> {
         let held = self.lock();
         let (path, why) = held.first.clone()?;
         let kept = held.shelter.as_ref().map_or(String::new(), |folder| {
-            format!("; it is in {}, in memory, until you remove it", folder.display())
+            format!("; it stays in memory, in {}, until you remove it", folder.display())
         });
         Some(Error::Unwritten { path, why, rows_lost: held.rows_lost, kept })
     }

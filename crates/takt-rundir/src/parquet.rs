@@ -26,7 +26,7 @@ use crate::Error;
 /// Rows held in memory while converting, and rows of a group in the file.
 const GROUP_ROWS: usize = 1 << 17;
 
-/// What all fields of a column, seen so far, can be read as.
+/// The type that fits all fields of a column seen so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Kind {
     seen: bool,

@@ -11,7 +11,7 @@ use crate::footer::open;
 use crate::series::guarded;
 use crate::{Error, RunDir, SAMPLES_FOLDER};
 
-/// What a column of a sealed sample file holds.
+/// Type of a column in a sealed sample file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnKind {
     Bool,
@@ -55,8 +55,8 @@ impl RunDir {
         guarded(&self.sealed_path(file)?, |path| Ok(columns(&open(path)?)))
     }
 
-    /// Calls `row` with every row of a sealed sample file, in order: its values by column. What has
-    /// no value is not there. Ends at the first error of `row`, which is returned within.
+    /// Calls `row` with every row of a sealed sample file, in order: its values by column. Columns
+    /// without a value are missing. Ends at the first error of `row`, which is returned within.
     ///
     /// # Errors
     /// As [`sealed_columns`](Self::sealed_columns).

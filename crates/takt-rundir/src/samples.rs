@@ -12,7 +12,8 @@ use crate::files::{each_part, hex};
 use crate::memory::Memory;
 use crate::sink::{Sink, new_file};
 
-/// What a sample file held at a checkpoint, so that a changed byte is seen before a run goes on.
+/// Content of a sample file at a checkpoint, so that a changed byte is noticed before a run
+/// resumes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sum {
@@ -72,7 +73,7 @@ impl Sum {
     }
 }
 
-/// What sample files write to: sums what goes to the file.
+/// Writer of sample files that sums the data on its way to the file.
 #[derive(Debug)]
 struct Summed {
     sink: Sink,
@@ -217,7 +218,8 @@ impl SampleFile {
         self.count.rows
     }
 
-    /// What it holds; `None` where it takes no more. To be asked after [`flush`](Self::flush).
+    /// The sum of its content; `None` if it accepts no more data. Call it after
+    /// [`flush`](Self::flush).
     pub fn sum(&self) -> Option<Sum> {
         self.writer.as_ref().map(|writer| writer.get_ref().sum())
     }

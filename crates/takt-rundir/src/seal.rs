@@ -36,8 +36,8 @@ pub enum SealState {
 }
 
 impl SealState {
-    /// Why figures of the run prove nothing, in a sentence; `None` for a run whose files are what
-    /// it left, and for one that was never sealed.
+    /// Reason why figures of the run prove nothing, in a sentence; `None` for a run whose files are
+    /// unchanged, and for one that was never sealed.
     pub fn doubt(&self) -> Option<String> {
         let Self::Changed(files) = self else { return None };
         Some(format!("files were changed after the run was sealed: {}", files.join(", ")))
@@ -48,7 +48,8 @@ impl SealState {
     pub fn doubt_of(&self, header: &RunHeader) -> Option<String> {
         if self.is_gone(header) {
             return Some(format!(
-                "the run says that it finished and has no seal ({HASHES_FILE}): it was taken away, or a kill came before it"
+                "the run says that it finished, but it has no seal ({HASHES_FILE}): the seal was removed, or the run was killed before \
+                 writing it"
             ));
         }
         self.doubt()
@@ -86,7 +87,7 @@ fn files(root: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
     Ok(found)
 }
 
-/// What a kill left of a file that was being written.
+/// Whether a name belongs to a file that a kill left unfinished.
 fn is_temporary(name: &str) -> bool {
     name.ends_with(".tmp")
 }

@@ -77,7 +77,7 @@ pub(crate) fn columns(base: &Path, names: &[&str]) -> Result<Vec<Vec<u64>>, Erro
         return guarded(&sealed, |path| from_parquet(path, names));
     }
     from_journal(&with_suffix(base, "csv"), names, |name, field| {
-        field.parse().map_err(|_| format!("column {name}: \"{field}\" is no non-negative integer"))
+        field.parse().map_err(|_| format!("column {name}: \"{field}\" is not a non-negative integer"))
     })
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn guarded<T>(
 fn column_index(schema: &SchemaDescriptor, name: &str) -> Result<usize, ParquetError> {
     (0..schema.num_columns()).find(|&i| schema.column(i).name() == name).ok_or_else(|| {
         let there: Vec<String> = schema.columns().iter().map(|c| c.name().to_owned()).collect();
-        ParquetError::General(format!("no column {name}; there are {}", there.join(", ")))
+        ParquetError::General(format!("no column {name}; the columns are {}", there.join(", ")))
     })
 }
 
@@ -199,8 +199,9 @@ fn from_journal<T: Clone>(
             for name in names {
                 let index = header.iter().position(|column| column == *name);
                 let there = || header.iter().collect::<Vec<_>>().join(", ");
-                indices
-                    .push(index.ok_or_else(|| damaged(format!("no column {name}; there are {}", there())))?);
+                indices.push(
+                    index.ok_or_else(|| damaged(format!("no column {name}; the columns are {}", there())))?,
+                );
             }
         }
         for ((column, &index), name) in columns.iter_mut().zip(&indices).zip(names) {

@@ -29,8 +29,8 @@ fn readable(file: &File) -> io::Result<File> {
     }
 }
 
-/// Where rows go. What fails is noted in [`Memory`], and the file with everything that was ever
-/// written to it, buffers included, goes on there: whoever writes sees nothing of it.
+/// Destination of rows. An error is recorded in [`Memory`], and the file continues there with
+/// everything that was ever written to it, buffers included; the writer does not notice.
 #[derive(Debug)]
 pub(crate) struct Sink {
     file: BufWriter<File>,
@@ -87,7 +87,7 @@ impl Sink {
                 }
             }
         }
-        // What was taken and is in no file yet. The old buffer is dropped without being written.
+        // Accepted data that is in no file yet. The old buffer is dropped without being written.
         let rest = self.file.buffer().to_vec();
         let before = std::mem::replace(&mut self.file, BufWriter::with_capacity(1 << 16, new));
         drop(before.into_parts());

@@ -55,7 +55,7 @@ pub struct Task {
     pub state: String,
     /// The node, once it has one.
     pub node: String,
-    /// Why it waits, or ended.
+    /// Reason why it waits, or ended.
     pub reason: String,
 }
 
@@ -124,7 +124,7 @@ fn ask(program: &'static str, arguments: &[String]) -> Result<String, SlurmError
     let words = message.lines().map(|line| line.trim_start_matches(&format!("{program}: ")));
     let words: Vec<&str> = words.map(|line| line.trim_start_matches("error: ").trim()).collect();
     let message = takt_files::shortened(&words.join(" "));
-    // What its commands print where there is no slurm.conf, or none that can be read.
+    // Output of its commands if there is no readable slurm.conf.
     if ["configuration source", "configuration file"].iter().any(|word| message.contains(word)) {
         return Err(SlurmError::NotConfigured { program, message });
     }
@@ -180,7 +180,7 @@ const USUAL_ARRAY_SIZE: usize = 1001;
 
 /// Tasks that an array of this cluster may have: their numbers are below MaxArraySize.
 pub(crate) fn most_tasks() -> Result<usize, SlurmError> {
-    // What does not answer here is asked by the submission.
+    // If there is no answer here, the submission asks.
     let message = ask("scontrol", &words(["show", "config"])).unwrap_or_default();
     match array_size(&message).unwrap_or(USUAL_ARRAY_SIZE) {
         0 => Err(SlurmError::NoArrays),
@@ -234,7 +234,7 @@ fn task(line: &str) -> Result<Task, SlurmError> {
     })
 }
 
-/// How a task ended, where the site keeps accounts: `TIMEOUT (exit 0:0, node n1)`.
+/// End of a task, if the site keeps accounts: `TIMEOUT (exit 0:0, node n1)`.
 pub(crate) fn account(job: &str) -> Option<String> {
     let of = format!("--jobs={job}");
     let asked = ["--noheader", "--allocations", "--parsable2", "--format=State,ExitCode,NodeList", &of];

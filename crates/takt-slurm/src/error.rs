@@ -1,15 +1,15 @@
-//! What can go wrong with Slurm. Each error names what was found and the way out.
+//! Errors of Slurm. Each error names what was found and the way out.
 
 use std::path::PathBuf;
 
-/// Why runs cannot be made on a cluster.
+/// Reason why runs cannot be made on a cluster.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SlurmError {
     /// Slurm's commands are not installed.
     #[error(
-        "--on slurm: there is no {program} on this machine's PATH: install Slurm's commands (slurm-client on Debian) and the site's \
-         slurm.conf, or measure here with --on local"
+        "--on slurm: {program} is not on this machine's PATH: install Slurm's commands (slurm-client on Debian) and the site's slurm.conf, \
+         or measure here with --on local"
     )]
     NoSlurm {
         /// The command that was looked for.
@@ -17,56 +17,60 @@ pub enum SlurmError {
     },
     /// There is no configuration of a cluster.
     #[error(
-        "--on slurm: this machine belongs to no cluster that its commands can find: put the site's slurm.conf where they look \
-         (/etc/slurm, or SLURM_CONF=FILE), or measure here with --on local; {program} itself: {message}"
+        "--on slurm: Slurm's commands find no cluster on this machine: install the site's slurm.conf (/etc/slurm, or SLURM_CONF=FILE), or \
+         measure here with --on local; {program} itself: {message}"
     )]
     NotConfigured { program: &'static str, message: String },
     /// The controller does not answer, or refuses.
     #[error("{program}: {message}")]
     Refused { program: &'static str, message: String },
     /// There is no controller where the configuration has it.
-    #[error("{program}: {message}: is slurmctld running? `scontrol ping` reports")]
+    #[error("{program}: {message}: is slurmctld running? Check with `scontrol ping`")]
     Away { program: &'static str, message: String },
     /// A command gave no answer.
-    #[error("{program} gave no answer within {seconds} s: is the controller there? `scontrol ping` reports")]
+    #[error(
+        "{program} gave no answer within {seconds} s: is the controller running? Check with `scontrol ping`"
+    )]
     Silent { program: &'static str, seconds: u64 },
     /// A command's answer is none that is known.
     #[error("{program} answered {found:?}; expected {expected}")]
     Answer { program: &'static str, found: String, expected: &'static str },
     /// A partition that the cluster has not.
-    #[error("--partition {asked}: the cluster has no such partition; there are {}", there.join(", "))]
+    #[error("--partition {asked}: the cluster has no such partition; the partitions are {}", there.join(", "))]
     Partition { asked: String, there: Vec<String> },
     /// No partition was named, and none is the default.
-    #[error("--partition is needed: the cluster has no default partition; there are {}", there.join(", "))]
+    #[error("--partition is needed: the cluster has no default partition; the partitions are {}", there.join(", "))]
     NoDefault { there: Vec<String> },
     /// A feature that no node has.
-    #[error("{asked_by}: no node of partition {partition} has the feature \"{feature}\"; there are {there}")]
+    #[error(
+        "{asked_by}: no node of partition {partition} has the feature \"{feature}\"; the features are {there}"
+    )]
     Feature {
         /// The option or the factor that asks for it.
         asked_by: String,
         feature: String,
-        /// Where it was looked for.
+        /// The searched partition.
         partition: String,
         /// The nodes with their features.
         there: String,
     },
     /// Features that exist, and no node has all of them.
-    #[error("{asked_by}: no node of partition {partition} has all of {}; there are {there}", features.join(", "))]
+    #[error("{asked_by}: no node of partition {partition} has all of {}; the nodes have {there}", features.join(", "))]
     Together {
         asked_by: String,
         features: Vec<String>,
-        /// Where they were looked for.
+        /// The searched partition.
         partition: String,
         /// The nodes with their features.
         there: String,
     },
     /// A constraint that Slurm refuses though every feature exists.
     #[error(
-        "no node of partition {partition} fits \"{constraint}\" and the other options: {message}; there are {there}"
+        "no node of partition {partition} fits \"{constraint}\" and the other options: {message}; the nodes have {there}"
     )]
     Unavailable {
         constraint: String,
-        /// Where it was looked for.
+        /// The searched partition.
         partition: String,
         message: String,
         /// The nodes with their features.
@@ -74,33 +78,33 @@ pub enum SlurmError {
     },
     /// A value that no feature can have.
     #[error(
-        "factor {factor} = \"{value}\": with --on slurm it is a feature of nodes, and {character:?} cannot be part of one: accepted are \
-         letters, digits and _ . : = / -"
+        "factor {factor} = \"{value}\": with --on slurm this is a node feature, which cannot contain {character:?}: accepted are letters, \
+         digits and _ . : = / -"
     )]
     NoFeature { factor: String, value: String, character: char },
     /// An option of `sbatch` that Takt sets itself.
     #[error(
-        "--sbatch {option}: {name} is set by takt; accepted are options of sbatch about accounts, limits and reservations"
+        "--sbatch {option}: takt itself sets {name}; accepted are options of sbatch for accounts, limits and reservations"
     )]
     Option { option: String, name: String },
     /// A path that no job can be given.
     #[error(
-        "--on slurm: {path:?} is not UTF-8, and Slurm's commands and job scripts take text: give --runs a folder whose whole path is"
+        "--on slurm: {path:?} is not UTF-8, which Slurm's commands and job scripts need: pass --runs a folder whose complete path is UTF-8"
     )]
     Path { path: PathBuf },
     /// Arrays are turned off.
-    #[error("--on slurm: this cluster takes no array jobs (its MaxArraySize is 0), and a campaign is some")]
+    #[error("--on slurm: this cluster accepts no array jobs (its MaxArraySize is 0), which a campaign needs")]
     NoArrays,
     /// The program that was staged is not the one of the beginning.
     #[error(
-        "{path}: the program that this campaign was begun with is gone or was changed (SHA-256 {expected}): copy it there again, or begin \
-         a new campaign",
+        "{path}: the program that started this campaign is missing or was changed (SHA-256 {expected}): copy it there again, or start a \
+         new campaign",
         path = path.display()
     )]
     Staged { path: PathBuf, expected: String },
     /// A block is run by another version than the campaign was begun with.
     #[error(
-        "node {node} runs takt {here}, and this campaign was begun with takt {begun}: go on with that version, or begin a new campaign"
+        "node {node} runs takt {here}, but this campaign was started with takt {begun}: continue with that version, or start a new campaign"
     )]
     Version {
         node: String,
@@ -110,7 +114,7 @@ pub enum SlurmError {
     },
     /// The command for nodes was called elsewhere.
     #[error(
-        "takt campaign block is called by Slurm's jobs: {variable} is not set here. `takt campaign resume` goes on with a campaign"
+        "takt campaign block is only for Slurm's jobs: {variable} is not set here. `takt campaign resume` continues a campaign"
     )]
     NoJob {
         /// The variable of Slurm's that is missing.
@@ -126,18 +130,18 @@ pub enum SlurmError {
     },
     /// Nobody waits any longer, and the jobs go on.
     #[error(
-        "stopped waiting; the jobs {jobs} go on in Slurm. `takt campaign resume {dir}` waits for them, `scancel {jobs}` ends them",
+        "stopped waiting; the jobs {jobs} continue in Slurm. `takt campaign resume {dir}` waits for them, `scancel {jobs}` ends them",
         dir = dir.display()
     )]
     Left { jobs: String, dir: PathBuf },
     /// The waiting failed, and the jobs go on.
     #[error(
-        "{error}; the waiting ends with that, and the jobs {jobs} of Slurm do not: `takt campaign resume {dir}` goes on with them",
+        "{error}; takt stopped waiting, but the Slurm jobs {jobs} continue: `takt campaign resume {dir}` waits for them",
         dir = dir.display()
     )]
     Lost { error: Box<SlurmError>, jobs: String, dir: PathBuf },
     /// Another attempt has this block now.
-    #[error("attempt {attempt}: block {block} was given to another job meanwhile; this one leaves it")]
+    #[error("attempt {attempt}: block {block} was given to another job in the meantime; this job skips it")]
     Superseded { attempt: String, block: String },
     /// A job was asked to end.
     #[error("block {block} was ended on {node} before its last run")]
@@ -151,7 +155,7 @@ pub enum SlurmError {
 }
 
 fn jobs_go_on(jobs: &str) -> String {
-    if jobs.is_empty() { String::new() } else { format!("the jobs {jobs} go on in Slurm, and ") }
+    if jobs.is_empty() { String::new() } else { format!("the jobs {jobs} continue in Slurm, and ") }
 }
 
 impl From<SlurmError> for takt_lab::LabError {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::client::Node;
 use crate::error::SlurmError;
 
-/// What factors of boot parameters begin with.
+/// Prefix of the factors of boot parameters.
 const BOOT: &str = "boot.";
 
 /// The feature that each label asks for, with the label.

@@ -1,4 +1,4 @@
-//! What a node did, line for line: written by one attempt alone, read by whoever waits.
+//! Journal of a node, line by line: written by only one attempt, read by the waiting process.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -22,7 +22,7 @@ pub(crate) enum Event {
         node: String,
         job: String,
         takt: String,
-        /// How far the storage's clock is ahead of the node's, seconds.
+        /// Lead of the storage's clock over the node's, seconds.
         storage_ahead_s: f64,
     },
     Begin {
@@ -81,9 +81,9 @@ impl Journal {
     }
 }
 
-/// How far the clock of the storage that `path` lies on is ahead of this machine's, seconds: a
-/// file's time of change is the server's. File systems that take it from the writer (Lustre) show
-/// no difference.
+/// Lead of the clock of the storage that holds `path` over this machine's, seconds: a file's time
+/// of change is the server's. File systems that take it from the writer (Lustre) show no
+/// difference.
 pub(crate) fn storage_ahead_s(path: &Path) -> Result<f64, Error> {
     let before = SystemTime::now();
     fs::write(path, b"clock\n").map_err(Error::io(path))?;
@@ -93,7 +93,7 @@ pub(crate) fn storage_ahead_s(path: &Path) -> Result<f64, Error> {
     Ok(ahead_s(before, after, changed))
 }
 
-/// How far `changed` lies outside of what `before` and `after` allow.
+/// Distance of `changed` from the range that `before` and `after` allow.
 fn ahead_s(before: SystemTime, after: SystemTime, changed: SystemTime) -> f64 {
     if let Ok(ahead) = changed.duration_since(after) {
         return ahead.as_secs_f64();
@@ -131,7 +131,8 @@ impl Journals {
             let text = match takt_files::read(&path, MAX_BYTES) {
                 Ok(text) => text,
                 Err(error) if lines.is_empty() => return Err(Error::io(&path)(error)),
-                // What was read of others counts as read: the next call tries this one again.
+                // Reports read from the other nodes count as read: the next call tries this one
+                // again.
                 Err(_) => continue,
             };
             let new = text.get(*read..).unwrap_or_default();

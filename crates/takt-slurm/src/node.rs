@@ -14,7 +14,7 @@ use crate::error::SlurmError;
 use crate::journal::{Event, Journal, storage_ahead_s};
 use crate::state::{State, attempts, folder, journals};
 
-/// What Slurm reports a job about itself.
+/// A job as Slurm describes it to the job itself.
 struct Job {
     id: String,
     task: usize,
@@ -187,8 +187,8 @@ impl<'a> Attempt<'a> {
             return Err(SlurmError::Ended { block: self.block.name.clone(), node: self.place.node.clone() });
         }
         made?;
-        // What is left holds no run: the setups that the runs were made with, which are in the runs
-        // too.
+        // The rest contains no run: the setups with which the runs were made, which are in the
+        // runs, too.
         for run in &open {
             let _ = fs::remove_file(self.folder.join(format!("{}.setup.json", run.name)));
         }

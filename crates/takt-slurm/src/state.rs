@@ -1,4 +1,4 @@
-//! What a campaign on a cluster keeps in its folder.
+//! State of a campaign on a cluster, in its folder.
 //!
 //! | file | what |
 //! |---|---|
@@ -19,7 +19,7 @@ use takt_rundir::{Error, read_json, sha256, utc_now, write_json};
 
 use crate::error::SlurmError;
 
-/// What was asked for the jobs of a campaign.
+/// Requested options for the jobs of a campaign.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
     /// Partition; the cluster's default when absent.
@@ -102,7 +102,7 @@ impl State {
         Ok(write_json(&file(campaign), self)?)
     }
 
-    /// Where the program for the nodes is.
+    /// Path of the program for the nodes.
     pub fn program(&self, campaign: &Campaign) -> PathBuf {
         folder(campaign).join("program").join(format!("takt-{}", &self.program_sha256[..16]))
     }

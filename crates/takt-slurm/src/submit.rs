@@ -52,7 +52,7 @@ pub struct Slurm<'a> {
     pub go_on: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// What blocks ask for: those that ask for the same go into one array.
+/// Requirements of blocks: those with the same ones go into one array.
 type Demand = (Option<String>, Option<String>);
 
 impl Slurm<'_> {
@@ -103,7 +103,7 @@ impl Slurm<'_> {
     /// [`SlurmError::Path`].
     pub fn check_folder(runs: &Path) -> Result<(), SlurmError> {
         let runs = std::path::absolute(runs).map_err(Error::io(runs))?;
-        // What is not there yet is below what is.
+        // A missing folder is below an existing one.
         let there = runs.ancestors().find_map(|folder| folder.canonicalize().ok());
         text(&runs)?;
         there.map_or(Ok(()), |folder| text(&folder).map(drop))
@@ -130,7 +130,7 @@ impl Slurm<'_> {
             return Err(Error::Damaged {
                 path: folder(campaign),
                 found: "nothing about Slurm".to_owned(),
-                expected: "what a campaign that was begun with --on slurm keeps there",
+                expected: "the state of a campaign that was started with --on slurm",
             }
             .into());
         };
@@ -187,7 +187,7 @@ impl Slurm<'_> {
 
 impl Executor for Slurm<'_> {
     fn check(&self, campaign: &Campaign) -> Result<(), LabError> {
-        // What is measured is shown without the cluster.
+        // Existing results are shown without the cluster.
         if campaign.plan().runs.iter().all(|run| campaign.is_whole(run)) {
             return Ok(());
         }
@@ -210,8 +210,7 @@ impl Executor for Slurm<'_> {
     }
 }
 
-/// What an option of the user's sets that is Takt's. `sbatch` takes the beginning of a name for the
-/// name.
+/// Setting of Takt that an option of the user's would change. `sbatch` accepts abbreviated names.
 fn own_option(option: &str) -> Option<String> {
     let Some(name) = option.strip_prefix("--") else { return Some(option.to_owned()) };
     let name = name.split('=').next().unwrap_or_default();
@@ -232,7 +231,7 @@ fn partition(asked: &Asked) -> Result<String, SlurmError> {
     }
 }
 
-/// What `sbatch` is reported, but for the script.
+/// Arguments of `sbatch`, except for the script.
 fn arguments(asked: &Asked, (constraint, node): &Demand, tasks: usize, name: &str) -> Vec<String> {
     let mut all = vec![
         "--parsable".to_owned(),
@@ -357,8 +356,8 @@ fn begun_on(campaign: &Campaign, block: &Block<'_>, nodes: &[Node]) -> Option<St
     nodes.iter().find(|known| known.name == *node && known.is_usable()).map(|known| known.name.clone())
 }
 
-/// What Slurm runs. The program's hash is looked at on the node, which may see another file under
-/// the same path.
+/// Script that Slurm runs. The node checks the program's hash, because it may see another file
+/// under the same path.
 fn script_text(campaign: &Campaign, program: &Path, hash: &str, name: &str) -> Result<String, SlurmError> {
     let whole = |path: &Path| path.canonicalize().map_err(Error::io(path));
     let quoted = |path: &Path| Ok::<_, SlurmError>(format!("'{}'", text(path)?.replace('\'', r"'\''")));
@@ -369,7 +368,7 @@ fn script_text(campaign: &Campaign, program: &Path, hash: &str, name: &str) -> R
          program={program}\n\
          found=$(sha256sum \"$program\" | cut -d ' ' -f 1)\n\
          if [ \"$found\" != {hash} ]; then\n\
-         \x20 echo \"takt: node $SLURMD_NODENAME: $program is not the program that this campaign was begun with\" \\\n\
+         \x20 echo \"takt: node $SLURMD_NODENAME: $program is not the program that started this campaign\" \\\n\
          \x20   \"(SHA-256 ${{found:-of nothing}}): all nodes must see the campaign's folder\" >&2\n\
          \x20 exit 2\n\
          fi\n\

@@ -14,9 +14,9 @@ use crate::error::SlurmError;
 use crate::journal::{Event, Journals, storage_ahead_s};
 use crate::state::{State, attempts, folder, journals};
 
-/// How often the folder is looked at.
+/// Period of checking the folder.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How often the controller is asked: its time is all users'.
+/// Period of queries to the controller: its time belongs to all users.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 /// Difference of clocks that is reported, seconds: more than NTP leaves, and enough to bring times
 /// of day into disorder.
@@ -28,7 +28,7 @@ struct Waited<'a> {
     submission: String,
     job: String,
     runs: Vec<&'a CellRun>,
-    /// How often in a row the queue had it no longer.
+    /// Number of consecutive queries without it in the queue.
     absent: u32,
 }
 
@@ -126,7 +126,7 @@ impl<'a> Watch<'a> {
                 // A shared folder comes back. It is waited for as long as Slurm has a job.
                 Err(SlurmError::Files(error)) => {
                     if !std::mem::replace(&mut self.blind, true) {
-                        let note = format!("{error}; jobs go on, and so does the waiting");
+                        let note = format!("{error}; the jobs continue, and takt keeps waiting");
                         notify(Step::Note(&note))?;
                     }
                 }
@@ -155,7 +155,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// What the nodes wrote, and what is in the campaign.
+    /// Reads the nodes' journals and the campaign's runs.
     fn look(&mut self, notify: Notify<'_>) -> Result<(), SlurmError> {
         for (attempt, line) in self.journals.new_lines()? {
             if let Event::Start { submission, block, node, storage_ahead_s, .. } = &line.event {
@@ -191,7 +191,7 @@ impl<'a> Watch<'a> {
                 Some(run) => self.end(run, Ok(()), Some(took_s), notify),
                 None => Ok(()),
             },
-            // Where another node has made it since, by whatever clock, that counts.
+            // If another node has made it since, by whatever clock, that counts.
             Event::Failed { run, cause } => match self.run(&run).filter(|run| !self.campaign.is_whole(run)) {
                 Some(run) => {
                     self.end(run, Err(RunFailure::Elsewhere(format!("node {node}: {cause}"))), None, notify)
@@ -255,7 +255,8 @@ impl<'a> Watch<'a> {
             // It may be restarted, and the jobs go on meanwhile.
             Err(error) => {
                 if !self.silent {
-                    let note = format!("{error}; nodes go on with what they have, and so does the waiting");
+                    let note =
+                        format!("{error}; the nodes continue with their blocks, and takt keeps waiting");
                     notify(Step::Note(&note))?;
                 }
                 self.silent = true;
@@ -305,17 +306,17 @@ impl<'a> Watch<'a> {
         });
         let cause = match (state, last_words(self.campaign, job)) {
             (None, None) => format!(
-                "job {job} is not known to Slurm any more and never began: its controller may have lost its state. `takt campaign \
-                 resume` submits it again"
+                "Slurm no longer knows job {job}, which never began: its controller may have lost its state. `takt campaign resume` \
+                 submits it again"
             ),
             (state, output) => {
                 let state = state.unwrap_or_else(|| "a state that Slurm has forgotten".to_owned());
                 let output = output.unwrap_or_else(|| {
-                    "it left no log: does its node see the campaign's folder, and may this user write there?".to_owned()
+                    "it left no log: can its node see the campaign's folder, and may this user write there?".to_owned()
                 });
-                // What was asked of sbatch is a campaign's for good.
+                // The options for sbatch are fixed for a campaign.
                 let more = if state.starts_with("TIMEOUT") {
-                    "; blocks get more time where a campaign is begun with --sbatch=--time=MINUTES, or in another partition"
+                    "; for more time per block, start the campaign with --sbatch=--time=MINUTES, or in another partition"
                 } else {
                     ""
                 };
@@ -356,20 +357,20 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// What to say of a node whose clock is so far ahead.
+/// Note on a node whose clock is so far ahead.
 fn clock_note(node: &str, ahead_s: f64) -> Option<String> {
     if ahead_s.abs() < CLOCK_S {
         return None;
     }
     let way = if ahead_s > 0.0 { "ahead of" } else { "behind" };
     Some(format!(
-        "the clock of node {node} is {:.1} s {way} this machine's: times of day of its runs are off by that, latencies are not (each \
-         node's monotonic clock). Fix: NTP on both",
+        "the clock of node {node} is {:.1} s {way} this machine's: times of day of its runs are wrong by that; latencies are not (they use \
+         each node's monotonic clock). Fix: run NTP on both",
         ahead_s.abs()
     ))
 }
 
-/// How much of the end of a task's log is read for its last words.
+/// Bytes at the end of a task's log that are read for its last words.
 const LAST_WORDS_BYTES: u64 = 1 << 16;
 
 /// The last line of a task's log.

@@ -1,9 +1,9 @@
-//! How often does something happen that was seen `k` times in `n` trials? Exact limits by Clopper
-//! and Pearson (Biometrika 26:404, 1934), as quantiles of Beta distributions, which also hold for
-//! the fractions of trials that dependent jobs amount to.
+//! Limits for the probability of an event that was seen `k` times in `n` trials. Exact limits by
+//! Clopper and Pearson (Biometrika 26:404, 1934), as quantiles of Beta distributions, which also
+//! hold for the fractions of trials that dependent jobs amount to.
 //!
-//! What is no count or no probability excludes nothing: the limits are then 0 and 1, and no number
-//! of trials is enough.
+//! An invalid count or probability excludes nothing: the limits are then 0 and 1, and no number of
+//! trials is enough.
 
 use statrs::function::beta::beta_reg;
 use statrs::function::factorial::ln_factorial;
@@ -71,8 +71,8 @@ pub fn more_often(before: (usize, usize), after: (usize, usize)) -> f64 {
     (after.0..=happened.min(after.1)).filter(|k| happened - k <= before.1).map(of).sum::<f64>().min(1.0)
 }
 
-/// Where a condition that holds below a probability ends; the logarithm is halved, for
-/// probabilities may be tiny.
+/// Finds the end of a condition that holds below some probability. It bisects the logarithm,
+/// because probabilities may be tiny.
 fn bisect(below: impl Fn(f64) -> bool) -> f64 {
     let (mut low, mut high) = (1e-300f64.ln(), 0.0f64);
     for _ in 0..200 {

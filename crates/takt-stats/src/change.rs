@@ -8,10 +8,10 @@
 //! change is held against its neighbours with the rank interval of [`crate::shift`]: one that is no
 //! change of level goes.
 //!
-//! Values that each follow the one before have levels that come and go by themselves. Where
-//! something was found, the search is made a second time: chance is then no permutation, but a
-//! series of one level whose values follow each other as they do around the levels that were found
-//! (an autoregressive bootstrap; Bühlmann, Bernoulli 3:123, 1997).
+//! Values that each follow the one before have levels that come and go by themselves. If a change
+//! was found, the search is made a second time: chance is then not a permutation, but a series of
+//! one level whose values follow each other as they do around the found levels (an autoregressive
+//! bootstrap; Bühlmann, Bernoulli 3:123, 1997).
 
 use rand::RngExt;
 
@@ -79,11 +79,11 @@ fn search(
     held(values, found)
 }
 
-/// How values around their levels follow each other.
+/// Dependence of values on their predecessors, around their levels.
 struct Following {
     /// The share of a value that is in the next one.
     share: f64,
-    /// What is new in each.
+    /// The new part of each value.
     news: Vec<f64>,
 }
 
@@ -174,7 +174,7 @@ fn held(values: &[f64], mut found: Vec<(usize, f64)>) -> Vec<Change> {
     }
 }
 
-/// What is left of values around the means of the levels that begin at `places`.
+/// Remainders of the values around the means of the levels that begin at `places`.
 fn around_levels(values: &[f64], places: &[usize]) -> Vec<Vec<f64>> {
     let ends = std::iter::once(0).chain(places.iter().copied()).chain([values.len()]);
     let ends: Vec<usize> = ends.collect();
@@ -190,8 +190,8 @@ fn squares(levels: &[Vec<f64>]) -> f64 {
     levels.iter().flatten().map(|value| value * value).sum()
 }
 
-/// Where a segment is split, and the probability that chance splits it as clearly; `None` where it
-/// may be chance.
+/// Best split of a segment, and the probability that chance makes one as clear; `None` if it may be
+/// chance.
 fn split(
     values: &[f64],
     prefer: impl Fn(usize) -> bool,
@@ -363,7 +363,7 @@ mod tests {
         };
         let none = shown(0.5, 0.0);
         assert!(none <= 20, "{none} of 200");
-        // What is there is found.
+        // An existing change is found.
         let (apart, together) = (shown(0.0, 2.0), shown(0.5, 4.0));
         assert!(apart >= 180 && together >= 170, "{apart} and {together} of 200");
     }

@@ -1,4 +1,5 @@
-//! What a robot needs: how rarely it may miss, and how sure one must be of that.
+//! Requirements of a robot: the permitted miss rate, and the confidence with which it must be
+//! shown.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +18,8 @@ pub const BURST_S: f64 = 0.1;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VerdictConfig {
-    /// Misses per hour that the robot bears, on average. Where neither this nor `misses_per_job` is
-    /// stated, any miss is a FAIL, and a PASS shows less than one miss in 100.
+    /// Misses per hour that the robot bears, on average. Without this and `misses_per_job`, any
+    /// miss is a FAIL, and a PASS shows less than one miss in 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses_per_hour: Option<f64>,
     /// Probability that a job misses, on average over all jobs. One of the two may be stated.
@@ -35,7 +36,7 @@ pub struct VerdictConfig {
     pub measures: BTreeMap<String, MeasureClaim>,
 }
 
-/// What is stated for one measure; the rest is as for all.
+/// Claims for one measure; missing keys are as for all measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MeasureClaim {
@@ -65,7 +66,7 @@ impl Default for VerdictConfig {
     }
 }
 
-/// How rarely a job may miss.
+/// Permitted rate of misses.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
@@ -75,11 +76,11 @@ pub enum Limit {
     MissesPerJob(f64),
 }
 
-/// What is claimed of one measure.
+/// Claim about one measure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Claim {
-    /// What may be missed; `None`: nothing is claimed, and any miss is one too many.
+    /// Permitted misses; `None`: nothing is claimed, and any miss is one too many.
     pub limit: Option<Limit>,
     /// Confidence.
     pub confidence: f64,
@@ -99,7 +100,7 @@ impl VerdictConfig {
         *self == Self::default()
     }
 
-    /// What is claimed of the measure `name`.
+    /// Returns the claim about the measure `name`.
     pub fn claim(&self, name: &str) -> Claim {
         let own = self.measures.get(name).copied().unwrap_or_default();
         let limit = |per_hour: Option<f64>, per_job: Option<f64>| {
@@ -138,9 +139,9 @@ pub enum ClaimError {
     Value {
         /// The key, with its section.
         key: String,
-        /// What was given.
+        /// The received value.
         received: f64,
-        /// What is accepted.
+        /// The accepted values.
         accepted: &'static str,
     },
     /// Two limits of one measure.

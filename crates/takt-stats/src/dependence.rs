@@ -1,15 +1,16 @@
-//! How far do misses hang together? Jobs that miss in bursts are fewer trials than they are jobs.
+//! Range of the dependence between misses. Jobs that miss in bursts are fewer trials than they are
+//! jobs.
 //!
 //! The measure is the index of dispersion (Cox and Lewis, "The Statistical Analysis of Series of
 //! Events", 1966, section 4.5): the variance of the number of events in a stretch over its mean, 1
 //! for independent events, the size-biased burst length for bursts. Stretches of all lengths 2^j
-//! are looked at, and the greatest index counts. Where no job missed, the events are the largest
-//! values: what makes the machine late makes it a little late more often.
+//! are looked at, and the greatest index counts. If no job missed, the events are the largest
+//! values: causes of lateness make the machine a little late more often.
 //!
-//! A short series cannot show how far a longer one of the same process hangs together. Whoever asks
-//! how much longer to measure gets a forecast: it looks at stretches of which there are only a few,
-//! allows for what chance takes from an index, and takes as many events as the longer series will
-//! have.
+//! A short series cannot show how far a longer one of the same process hangs together. A question
+//! about additional measuring time gets a forecast: it looks at stretches of which there are only a
+//! few, allows for the effect of chance on an index, and takes as many events as the longer series
+//! will have.
 
 /// Thresholds leave so many events, where the series has as many times ten values.
 const EVENTS: [usize; 3] = [100, 300, 1000];
@@ -25,12 +26,12 @@ const MIN_STRETCHES_TO_COME: usize = 8;
 /// Events that a forecast needs at least.
 const MIN_EVENTS_TO_COME: usize = 20;
 
-/// How far a series hangs together.
+/// Range of the dependence in a series.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dispersion {
     /// The index of dispersion: how many jobs count as one trial. At least 1.
     pub index: f64,
-    /// What a longer series of the same process may show: at least [`Self::index`].
+    /// Value that a longer series of the same process may show: at least [`Self::index`].
     pub to_come: f64,
 }
 

@@ -1,4 +1,4 @@
-//! What a set of latencies says: summaries, quantiles with intervals, the tables of the papers,
+//! Statistics of latencies: summaries, quantiles with intervals, the tables of the papers,
 //! recorders for runs of weeks, extreme values, differences between runs, and a verdict against a
 //! deadline.
 //!

@@ -19,7 +19,7 @@ pub(crate) struct Moments {
     max: u64,
 }
 
-/// How the sums are written: 64-bit words, lowest first, since few formats carry 128-bit numbers.
+/// Written form of the sums: 64-bit words, lowest first, because few formats carry 128-bit numbers.
 #[derive(Serialize, Deserialize)]
 struct Words {
     count: u64,

@@ -3,8 +3,8 @@
 //!
 //! The decision is Fisher's randomisation test (The Design of Experiments, 1935, section 21): were
 //! there no effect, each pair's difference could as well have the other sign, because the lot alone
-//! decided which came first. That holds for any distribution of latencies, with any tail, and for
-//! any drift that is slow against a pair. Differences are taken of logarithms, so that a rare
+//! decided which came first. This holds for any distribution of latencies, with any tail, and for
+//! any drift that is slow compared with a pair. Differences are taken of logarithms, so that a rare
 //! latency of a hundred times the usual one counts, and does not decide alone; nothing is left out.
 
 use rand::Rng;
@@ -21,7 +21,7 @@ const MAX_EXACT: usize = 12;
 /// than a clock shows.
 const LEAST: f64 = 1e-3;
 
-/// What a paired comparison says, in the unit of the values.
+/// Result of a paired comparison, in the unit of the values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paired {
     /// Geometric mean of `without` less that of `with`: positive where it helps.
@@ -97,7 +97,7 @@ fn sign_test(differences: &[f64], rng: &mut crate::random::Pcg) -> f64 {
         }
         as_great += usize::from(reaches(total));
     }
-    // What was seen is one of the possible choices itself.
+    // The observed assignment is itself one of the possible choices.
     (as_great + 1) as f64 / (DRAWS + 1) as f64
 }
 

@@ -6,16 +6,16 @@
 //! Binomial(n, q), so that [X(l), X(u)] with P(B ≤ l - 1) ≤ α/2 and P(B ≥ u) ≤ α/2 covers it with
 //! at least 1 - α, whatever the distribution.
 //!
-//! That holds for independent values. Latencies that come in bursts carry less information than
-//! their number says, and the interval is then too narrow; [`crate::bootstrap`] resamples blocks
-//! and is not.
+//! This holds for independent values. Latencies that come in bursts carry less information than
+//! their number suggests, and the interval is then too narrow; [`crate::bootstrap`] resamples
+//! blocks and is not.
 
 use serde::{Deserialize, Serialize};
 
 /// A quantile of a sample and what the sample says about the quantile of what it was drawn from.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Quantile {
-    /// Which one: 0.99 for the 99 % quantile.
+    /// The quantile: 0.99 for the 99 % quantile.
     pub q: f64,
     /// Probability with which the interval covers the true quantile, at least.
     pub confidence: f64,

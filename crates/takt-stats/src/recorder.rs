@@ -19,8 +19,8 @@ use crate::moments::Moments;
 use crate::quantile::{self, Quantile};
 use crate::summary::Summary;
 
-/// Greatest value that the histogram distinguishes: 2^42 - 1 ns, 73 minutes. What lies beyond is
-/// counted, and is in the mean, the deviation and the maximum.
+/// Greatest value that the histogram distinguishes: 2^42 - 1 ns, 73 minutes. Values beyond it are
+/// counted, and are in the mean, the deviation and the maximum.
 pub const RANGE_NS: u64 = (1 << 42) - 1;
 
 /// Significant decimal digits of the histogram.
@@ -30,7 +30,7 @@ const DIGITS: u8 = 4;
 /// MiB.
 const COMPACT_DIGITS: u8 = 3;
 
-/// Why recorders could not be joined or read back.
+/// Reason why recorders could not be joined or read back.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecorderError {
     /// Their misses count against different deadlines.
@@ -45,15 +45,17 @@ pub enum RecorderError {
         theirs: Option<u64>,
     },
     /// A checkpoint does not hold what a recorder wrote.
-    #[error("a recorder's checkpoint is damaged: {what}. Fix: go on from an older checkpoint, or start anew")]
+    #[error(
+        "a recorder's checkpoint is damaged: {what}. Fix: resume from an older checkpoint, or start again"
+    )]
     Damaged {
-        /// What was found.
+        /// The damage that was found.
         what: String,
     },
     /// The histogram could not be made: out of memory or a fault of this crate.
     #[error("cannot make a histogram: {what}")]
     Histogram {
-        /// What the histogram said.
+        /// The histogram's error.
         what: String,
     },
 }
@@ -252,7 +254,7 @@ impl Recorder {
         max as f64
     }
 
-    /// What was counted, ascending, in one pass; the values beyond the range last.
+    /// The counts, ascending, in one pass; the values beyond the range come last.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
         let inside = self.histogram.iter_recorded().map(|item| {
             let value = item.value_iterated_to();
@@ -274,7 +276,7 @@ pub struct Bucket {
     pub first_ns: u64,
     /// The greatest of them.
     pub last_ns: u64,
-    /// How many there were.
+    /// Number of values.
     pub count: u64,
 }
 
@@ -284,7 +286,7 @@ impl Bucket {
     }
 }
 
-/// How a recorder is written: the histogram in HdrHistogram's own V2 coding (zero runs folded,
+/// Written form of a recorder: the histogram in HdrHistogram's own V2 coding (zero runs folded,
 /// variable-length counts; some kilobytes in practice), the rest as numbers.
 #[derive(Serialize, Deserialize)]
 struct Stored {

@@ -1,4 +1,4 @@
-//! How far two sets of independent values lie apart, whatever their distribution: Hodges and
+//! Distance between two sets of independent values, whatever their distribution: Hodges and
 //! Lehmann's estimate with the interval that inverts the rank test of Mann and Whitney.
 //!
 //! The unit is the run, not the sample: one value of each (the logarithm of its P99). Under no
@@ -145,8 +145,8 @@ impl Differences {
     }
 }
 
-/// Which of the sorted differences is the lower end, from 1: the greatest rank with P(U < rank) ≤
-/// `tail`; 0 where even the least says too much. `None` without values.
+/// Place of the lower end among the sorted differences, from 1: the greatest rank with P(U < rank)
+/// ≤ `tail`; 0 if even the least says too much. `None` without values.
 pub fn rank(before: usize, after: usize, tail: f64) -> Option<usize> {
     let (few, many) = (before.min(after), before.max(after));
     if few == 0 {
@@ -193,9 +193,9 @@ fn distribution(few: usize, many: usize, reach: usize) -> Vec<f64> {
     rows.swap_remove(many)
 }
 
-/// How far one more value may lie from the middle of `values`, missed by either side with
-/// probability `tail`: Student's prediction interval. `None` with fewer than two values, and with
-/// one that is not finite.
+/// Distance from the middle of `values` that one more value exceeds on either side with probability
+/// `tail`: Student's prediction interval. `None` with fewer than two values, or if one is not
+/// finite.
 pub fn one_more(values: &[f64], tail: f64) -> Option<f64> {
     let n = values.len() as f64;
     if n < 2.0 || values.iter().any(|value| !value.is_finite()) {

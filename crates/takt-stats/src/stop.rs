@@ -30,7 +30,7 @@ pub struct StopConfig {
     pub trend: Option<TrendStop>,
 }
 
-/// Why a configuration was refused.
+/// Reason why a configuration was refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StopError {
     /// The period is not a time.
@@ -38,12 +38,12 @@ pub enum StopError {
         "stop.trend.period_s is {period_s}; a number of seconds above 0 and at most 31536000 (a year) is needed"
     )]
     Period {
-        /// What was asked for.
+        /// The requested period.
         period_s: f64,
     },
     /// A maximum never grows by less than nothing.
     #[error(
-        "stop.trend.grew_less_than_ns is 0, which never comes true. Fix: 1 for \"did not grow at all\", or more"
+        "stop.trend.grew_less_than_ns is 0, which never comes true. Fix: use 1 for \"did not grow at all\", or more"
     )]
     Growth,
 }
@@ -62,7 +62,7 @@ impl StopConfig {
     }
 }
 
-/// Why and when a test ended.
+/// Reason and time of a test's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "criterion")]
 pub enum Stopped {

@@ -11,10 +11,10 @@ use crate::trend::{MaxTrend, MeanTrend};
 pub struct Streamed {
     /// All values.
     pub recorder: Recorder,
-    /// How their maximum grew.
+    /// Growth of their maximum.
     #[serde(default)]
     pub max_trend: MaxTrend,
-    /// How their mean developed.
+    /// Development of their mean.
     #[serde(default)]
     pub mean_trend: MeanTrend,
     /// Time that was measured until the last value, nanoseconds. Time between a kill and the

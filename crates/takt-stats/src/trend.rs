@@ -1,4 +1,4 @@
-//! How the maximum and the mean developed over a run: the DAQ paper's Figs. 3 to 5, in bounded
+//! Development of the maximum and the mean over a run: the DAQ paper's Figs. 3 to 5, in bounded
 //! memory.
 
 use serde::{Deserialize, Deserializer, Serialize};
@@ -21,8 +21,8 @@ pub struct MaxPoint {
     pub max_ns: u64,
 }
 
-/// The maximum as it grew. Where it grew more often than the bound, every other point is left out:
-/// the first and the newest stay.
+/// The maximum as it grew. If it grew more often than the bound, every other point is left out: the
+/// first and the newest stay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MaxTrend {
     count: u64,
@@ -171,7 +171,7 @@ where
 {
     let read = Vec::<T>::deserialize(deserializer)?;
     if read.len() > bound {
-        let what = format!("a trend of {} points where at most {bound} are kept", read.len());
+        let what = format!("a trend of {} points; at most {bound} are kept", read.len());
         return Err(serde::de::Error::custom(what));
     }
     let mut points = Vec::with_capacity(bound);

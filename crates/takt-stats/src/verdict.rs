@@ -39,7 +39,7 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// What makes a measurement longer.
+/// Way to make a measurement longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Longer {
@@ -52,25 +52,25 @@ pub enum Longer {
     OwnEnd,
 }
 
-/// What a verdict about one measured series rests on, for any robot. Every field but the deadline
+/// Evidence for a verdict about one measured series, for any robot. Every field but the deadline
 /// may be left at its default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SeriesEvidence {
-    /// What was counted, plural: "reactions", "activations", "edges".
+    /// Plural name of the counted things: "reactions", "activations", "edges".
     pub unit: String,
     /// The deadline, nanoseconds.
     pub deadline_ns: u64,
-    /// Values per second, where known: turns numbers of values into durations. Where it is not, the
-    /// measured time gives it.
+    /// Values per second, where known: turns numbers of values into durations. If it is unknown,
+    /// the measured time gives it.
     pub rate_hz: Option<f64>,
     /// Time that was measured, seconds, over all runs.
     pub measured_s: Option<f64>,
     /// Runs that it was measured in.
     pub runs: u64,
-    /// What a run's length (`--seconds`) had beside the measured time, seconds.
+    /// Part of a run's length (`--seconds`) besides the measured time, seconds.
     pub besides_s: f64,
-    /// What makes the measured time longer.
+    /// Way to make the measured time longer.
     pub longer: Longer,
     /// Values measured.
     pub samples: u64,
@@ -89,12 +89,12 @@ pub struct SeriesEvidence {
     pub not_granted: u64,
     /// Share of CPU time (0 to 1) that a hypervisor gave to others during the run, where known.
     pub stolen: Option<f64>,
-    /// What the robot's file claims; by default nothing, so that any miss is a FAIL.
+    /// Claim of the robot's file; by default there is none, and any miss is a FAIL.
     pub claim: Claim,
-    /// How many jobs count as one trial, by the series itself ([`crate::dependence::dispersion`]);
-    /// at least 1.
+    /// Number of jobs that count as one trial, according to the series itself
+    /// ([`crate::dependence::dispersion`]); at least 1.
     pub dispersion: f64,
-    /// How many they may be in a longer series of the same process
+    /// The same number for a longer series of the same process
     /// ([`crate::dependence::Dispersion::to_come`]).
     pub dispersion_to_come: f64,
     /// Probability of a miss in an hour, from the fitted tail ([`crate::evt::Tail::per_hour`]),
@@ -160,12 +160,12 @@ impl SeriesEvidence {
 pub struct VerdictReport {
     /// The verdict.
     pub verdict: Verdict,
-    /// Why.
+    /// The reasons.
     pub reasons: Vec<String>,
     /// Values without a miss that are still to be measured, where measuring longer would help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measure_more_samples: Option<u64>,
-    /// How long that takes, seconds, where the rate is known.
+    /// Time that this takes, seconds, if the rate is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measure_more_s: Option<f64>,
     /// The reason that asks for it, as an instruction: `measure 30 s more …`.
@@ -204,7 +204,7 @@ impl VerdictReport {
         } else if !doubts.is_empty() && about_series == Verdict::Pass {
             self.verdict = Verdict::Inconclusive;
         }
-        // What was met is no reason for a FAIL: it stands last.
+        // A deadline that was met is no reason for a FAIL, so it comes last.
         let at = if about_series == Verdict::Fail { self.reasons.len() } else { 0 };
         self.reasons.splice(at..at, failures.iter().cloned());
         let at = if about_series == Verdict::Pass && failures.is_empty() { 0 } else { self.reasons.len() };
@@ -223,9 +223,9 @@ pub fn sentence(verdict: Verdict, reasons: &[String]) -> String {
 pub struct Part<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What was found about it alone.
+    /// Verdict on this series alone.
     pub report: &'a VerdictReport,
-    /// Why its misses do not count: it was given up in a declared order. `None`: they count.
+    /// Reason why its misses do not count: it was given up in a declared order. `None`: they count.
     pub excused: Option<&'a str>,
 }
 
@@ -247,7 +247,7 @@ pub fn overall(parts: &[Part<'_>]) -> VerdictReport {
     let line = |part: &Part<'_>| {
         let why = part.report.reasons.join("; ");
         match part.excused {
-            Some(excuse) => format!("{}: does not count, {excuse} ({why})", part.name),
+            Some(excuse) => format!("{}: does not count, because {excuse} ({why})", part.name),
             None => format!("{}: {}, {why}", part.name, part.report.verdict),
         }
     };
@@ -262,7 +262,7 @@ pub fn overall(parts: &[Part<'_>]) -> VerdictReport {
     report
 }
 
-/// What a PASS shows where nothing is claimed: less than one miss in 100 jobs.
+/// Miss rate below which a PASS without a claim must show the rate to be: one miss in 100 jobs.
 const SHOWN_UNCLAIMED: f64 = 0.01;
 
 /// Samples without a miss below which no PASS is given where nothing is claimed, however
@@ -278,7 +278,7 @@ const TAIL_REACH: f64 = 1000.0;
 /// Share of stolen CPU time from which it is reported with a verdict: 0.1 %.
 const STOLEN_NOTED: f64 = 1e-3;
 
-/// What was counted, as trials.
+/// Counts, as trials.
 struct Counted {
     /// Jobs that should have been done.
     due: u64,
@@ -331,15 +331,14 @@ impl Counted {
 
 /// Judges the evidence of any measured series: the one verdict function.
 ///
-/// Where nothing is claimed: FAIL, a miss was seen. PASS: no miss, every record there, every
-/// setting granted, and less than one miss in 100 at 95 % confidence (or the file's, where that is
-/// higher) shown by what was counted, bursts as one trial each. INCONCLUSIVE: anything else, with
-/// how much longer to measure; also a fitted tail that makes a miss within the next hour likelier
-/// than not.
+/// Without a claim: FAIL, a miss was seen. PASS: no miss, every record there, every setting
+/// granted, and less than one miss in 100 at 95 % confidence (or the file's, where that is higher)
+/// shown by what was counted, bursts as one trial each. INCONCLUSIVE: anything else, with how much
+/// longer to measure; also a fitted tail that makes a miss within the next hour likelier than not.
 ///
-/// Where a claim is stated: FAIL, it is refuted at its confidence. PASS, it is shown at its
-/// confidence, by what was counted (exact binomial, bursts as one trial each) or, without a miss,
-/// by the fitted tail. INCONCLUSIVE: anything else, with how much longer to measure.
+/// With a claim: FAIL, it is refuted at its confidence. PASS, it is shown at its confidence, by
+/// what was counted (exact binomial, bursts as one trial each) or, without a miss, by the fitted
+/// tail. INCONCLUSIVE: anything else, with how much longer to measure.
 pub fn judge_series(evidence: &SeriesEvidence) -> VerdictReport {
     let e = evidence;
     let counted = Counted::of(e);
@@ -396,7 +395,7 @@ fn judge_unclaimed(e: &SeriesEvidence, counted: &Counted) -> VerdictReport {
     measure_more(report, e, counted, needed)
 }
 
-/// What was claimed, in the words of the claim and per job.
+/// The claim in words, and per job.
 struct Asked {
     per_job: f64,
     words: String,
@@ -507,8 +506,8 @@ fn judge_claim(e: &SeriesEvidence, counted: &Counted, limit: Limit) -> VerdictRe
     measure_more(with(Verdict::Inconclusive, reasons), e, counted, needed)
 }
 
-/// What is reported of the share of CPU time (0 to 1) that a hypervisor took; `None` where it is
-/// too small to matter.
+/// A sentence about the share of CPU time (0 to 1) that a hypervisor took; `None` if it is too
+/// small to matter.
 pub fn stolen_words(share: f64) -> Option<String> {
     (share >= STOLEN_NOTED).then(|| {
         format!(

@@ -21,11 +21,11 @@ use crate::tracefs::Tracefs;
 const MAX_BYTES: usize = 1 << 20;
 const MIN_BYTES: usize = 16 << 10;
 
-/// Where the kernel reports the begin of every call.
+/// Tracepoint for the begin of every call.
 const TRACEPOINT: &str = "raw_syscalls:sys_enter";
 
-/// The calls that hand something out, with their names. What `ioctl` hands to devices (SPI, I2C,
-/// USB) counts as well.
+/// The calls that hand something out, with their names. Transfers of `ioctl` to devices (SPI, I2C,
+/// USB) count as well.
 const HANDED_OUT: [(libc::c_long, &str); 10] = [
     (libc::SYS_write, "write"),
     (libc::SYS_writev, "writev"),
@@ -50,7 +50,7 @@ pub struct Call {
     pub file: i32,
 }
 
-/// What a call is named.
+/// Returns a call's name.
 pub fn name(number: u32) -> &'static str {
     let known = HANDED_OUT.iter().find(|known| known.0 == libc::c_long::from(number));
     known.map_or("call", |known| known.1)

@@ -1,6 +1,6 @@
-//! What the processor counts of one thread: cycles, instructions, misses of the caches
-//! (perf_event_open(2)). Opened and read from outside, so that the thread itself does nothing for
-//! it. A counter that the machine does not offer has a reason, and never a zero.
+//! Processor counters of one thread: cycles, instructions, misses of the caches
+//! (perf_event_open(2)). They are opened and read from outside, so the thread itself does nothing
+//! for them. An unavailable counter has a reason instead of a zero.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -27,7 +27,7 @@ const fn read_misses(cache: u32) -> u64 {
         | (b::PERF_COUNT_HW_CACHE_RESULT_MISS as u64) << 16
 }
 
-/// What is counted of a payload that memory may slow down.
+/// Events counted for a payload that memory may slow down.
 pub const COUNTERS: [Counter; 5] = [
     Counter {
         name: "cycles",
@@ -43,13 +43,13 @@ pub const COUNTERS: [Counter; 5] = [
     },
     Counter {
         name: "l1d_misses",
-        title: "misses of the first data cache",
+        title: "misses of the first-level data cache",
         kind: b::PERF_TYPE_HW_CACHE,
         config: read_misses(b::PERF_COUNT_HW_CACHE_L1D),
     },
     Counter {
         name: "llc_misses",
-        title: "misses of the last cache",
+        title: "misses of the last-level cache",
         kind: b::PERF_TYPE_HW_CACHE,
         config: read_misses(b::PERF_COUNT_HW_CACHE_LL),
     },
@@ -61,7 +61,7 @@ pub const COUNTERS: [Counter; 5] = [
     },
 ];
 
-/// What a counter held, and for which part of the time it counted.
+/// Value of a counter, and the part of the time for which it counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Held {
     count: u64,
@@ -81,8 +81,8 @@ impl Held {
         Self { count: word(0), enabled_ns: word(8), running_ns: word(16) }
     }
 
-    /// The count since `before`. Where more counters were asked for than the processor has, each
-    /// has counted for a part of the time and is scaled to the whole.
+    /// The count since `before`. If more counters were requested than the processor has, each has
+    /// counted for a part of the time and is scaled to the whole.
     fn since(self, before: Self) -> Result<u64, String> {
         let enabled_ns = self.enabled_ns.saturating_sub(before.enabled_ns);
         let running_ns = self.running_ns.saturating_sub(before.running_ns);
@@ -90,7 +90,7 @@ impl Held {
         if running_ns == 0 {
             let why = match enabled_ns {
                 0 => "the thread did not run",
-                _ => "others used the processor's counters all the time",
+                _ => "other programs used the processor's counters all the time",
             };
             return Err(why.to_owned());
         }
@@ -109,7 +109,7 @@ struct Open {
 #[derive(Debug)]
 pub struct ThreadCounters(Vec<Open>);
 
-/// What a counter came to, or why it is not available here.
+/// Result of a counter, or the reason why it is not available here.
 pub type Count = (Counter, Result<u64, String>);
 
 impl ThreadCounters {
@@ -132,7 +132,7 @@ impl ThreadCounters {
         }
     }
 
-    /// What was counted since [`restart`](Self::restart).
+    /// Counts since [`restart`](Self::restart).
     pub fn read(&mut self) -> Vec<Count> {
         let read = |open: &mut Open| {
             let count = match &mut open.file {
@@ -175,11 +175,11 @@ fn open(counter: Counter, tid: i32) -> Result<File, String> {
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// Why the kernel refuses a counter, with the way out where there is one.
+/// Reason why the kernel refuses a counter, with the way out where there is one.
 fn reason(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::ENXIO) => {
-            "this processor does not offer it, or the hypervisor keeps it to itself (a virtual machine without a PMU)"
+            "this processor does not offer it, or the hypervisor hides it (a virtual machine without a PMU)"
                 .to_owned()
         }
         Some(libc::EACCES | libc::EPERM) => {
@@ -213,7 +213,7 @@ mod tests {
         let zero = Held { count: 0, enabled_ns: 0, running_ns: 0 };
         assert!(zero.since(zero).unwrap_err().contains("did not run"));
         let waited = Held { count: 0, enabled_ns: 9, running_ns: 0 };
-        assert!(waited.since(zero).unwrap_err().contains("others"));
+        assert!(waited.since(zero).unwrap_err().contains("other programs"));
     }
 
     #[test]

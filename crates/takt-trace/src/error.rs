@@ -1,8 +1,8 @@
-//! Why there is no trace, and the way out. A run goes on untraced then.
+//! Errors of tracing, and the way out. A run goes on untraced then.
 
 use std::io;
 
-/// Why kernel events cannot be had.
+/// Reason why kernel events are not available.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
@@ -13,7 +13,7 @@ pub enum TraceError {
     )]
     NoTracefs { source: io::Error },
     /// The format of a tracepoint cannot be read.
-    #[error("{tracepoint}: its format in tracefs is {found}; expected {expected}")]
+    #[error("{tracepoint}: its format in tracefs is {found}, expected {expected}")]
     Format { tracepoint: String, found: String, expected: String },
     /// The kernel has not even the tracepoints without which nothing can be reported.
     #[error(
@@ -60,14 +60,14 @@ pub enum TraceError {
         tracepoint: String,
         cpu: u16,
         source: io::Error,
-        /// What may help, with its separator; empty where nothing is known.
+        /// A possible remedy, with its separator; empty if none is known.
         hint: &'static str,
     },
     /// The thread that drains the buffers could not be started, or panicked.
-    #[error("the thread that drains the ring buffers: {0}")]
+    #[error("cannot start the thread that drains the ring buffers: {0}")]
     Reader(takt_rt::Error),
     /// The thread that drains the buffers has ended before it was instructed to.
-    #[error("the thread that drains the ring buffers has ended: nothing more is recorded; start anew")]
+    #[error("the thread that drains the ring buffers has ended, so nothing more is recorded; start again")]
     Ended,
     /// Options that make no sense.
     #[error("trace options: {0}")]

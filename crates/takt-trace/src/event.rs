@@ -16,15 +16,15 @@ pub struct Event {
     pub tid: i32,
     /// The CPU that it happened on.
     pub cpu: u16,
-    /// What happened.
+    /// The event.
     pub kind: Kind,
 }
 
-/// How the names of threads begin that keep a CPU awake for the tracer; the CPU's number follows.
+/// Prefix of the names of threads that keep a CPU awake for the tracer; the CPU's number follows.
 pub(crate) const KEEPER_NAME: &str = "takt-awake/";
 
-/// What happened. Priorities are the kernel's: 0 to 98 real time (99 less the user's priority), 100
-/// to 139 fair, -1 SCHED_DEADLINE; see [`Priority`].
+/// Kind of an event. Priorities are the kernel's: 0 to 98 real time (99 less the user's priority),
+/// 100 to 139 fair, -1 SCHED_DEADLINE; see [`Priority`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `hrtimer_start`: a timer was programmed.
@@ -109,7 +109,7 @@ pub enum Kind {
         prev_tid: i32,
         /// Its priority.
         prev_prio: i16,
-        /// Why it leaves.
+        /// Reason why it leaves.
         prev_state: State,
         /// Thread that gets the CPU.
         next_tid: i32,
@@ -183,7 +183,7 @@ pub enum Kind {
     ContentionBegin {
         /// Address of the lock.
         lock: u64,
-        /// What kind of lock (LCB_F_*).
+        /// Kind of lock (LCB_F_*).
         flags: u32,
     },
     ContentionEnd {
@@ -202,7 +202,7 @@ pub enum Kind {
     },
     /// A packet is at a step of its way through the kernel.
     Packet {
-        /// Where.
+        /// Place of the packet.
         step: PacketStep,
         /// Address of its buffer: its identity on one side of the socket.
         buffer: u64,
@@ -212,7 +212,7 @@ pub enum Kind {
     },
     /// Events of this CPU were lost: between the one before on this CPU and `time_ns`.
     Lost {
-        /// How many; 0 where they were left out on purpose.
+        /// Number of lost events; 0 if they were left out on purpose.
         count: u64,
     },
 }
@@ -284,8 +284,8 @@ impl Softirq {
     }
 }
 
-/// Why a thread leaves the CPU (`prev_state` of a switch, as its bits are printed since Linux
-/// 4.14).
+/// Reason why a thread leaves the CPU (`prev_state` of a switch, as its bits are printed since
+/// Linux 4.14).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -371,8 +371,8 @@ pub enum Clock {
     Other(String),
 }
 
-/// How the events of a recorded file were brought to CLOCK_MONOTONIC, by pairs of both clocks in
-/// the file itself.
+/// Conversion of a recorded file's events to CLOCK_MONOTONIC, by pairs of both clocks in the file
+/// itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockMap {
     /// The clock of the file, by the name that its recorder gives it.
@@ -382,7 +382,7 @@ pub struct ClockMap {
     /// The file's clock less CLOCK_MONOTONIC in these pairs: least, median and greatest. Null for
     /// clocks that do not count nanoseconds.
     pub offset_ns: Option<[i64; 3]>,
-    /// How far a time may be wrong.
+    /// Largest error of a time.
     pub error_ns: u64,
     /// Whether that is a bound. Else it is an estimate by how much the pairs scatter.
     pub error_is_bound: bool,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::bpf::{Awake, Waker};
 use crate::event::{Event, Kind, State};
 
-/// What woke a thread.
+/// Waker of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
     /// A timer, by its address; by its function where a thread has ever new ones of it: those of
@@ -33,7 +33,7 @@ pub enum Source {
 /// From a wake-up to the next sleep. Times are CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Activation {
-    /// What woke it.
+    /// Its waker.
     pub source: Source,
     /// When it was to be woken: what its timer was set to, else the begin of the wake-up.
     pub planned_ns: u64,
@@ -43,7 +43,7 @@ pub struct Activation {
     pub end_ns: u64,
     /// CPU time in between.
     pub cpu_ns: u64,
-    /// How it ended.
+    /// State at its end.
     pub state: State,
     /// The timer that it set before it went to sleep.
     pub slept_on: Option<u64>,
@@ -67,7 +67,7 @@ impl Activation {
     }
 }
 
-/// What is known of a watched thread from its events.
+/// Knowledge about a watched thread from its events.
 #[derive(Debug, Default)]
 pub struct Followed {
     now: Now,
@@ -78,7 +78,7 @@ pub struct Followed {
     armed: Option<(u64, bool)>,
     /// Addresses of its timers, by their function.
     timers: BTreeMap<u64, Vec<u64>>,
-    /// What the thread slept on last.
+    /// Object on which the thread slept last.
     slept_on: Option<u64>,
     /// Finished activations that nobody has taken yet.
     pub activations: Vec<Activation>,
@@ -88,8 +88,8 @@ pub struct Followed {
     pub preempted: u64,
     /// Its page faults so far.
     pub faults: u64,
-    /// Who ran while it was ready and waited for its CPU (0: nobody; the CPU came out of idle, or
-    /// was about to switch).
+    /// Threads that ran while it was ready and waited for its CPU (0: none; the CPU came out of
+    /// idle, or was about to switch).
     pub kept_by: BTreeMap<i32, u64>,
     /// CPUs that it ran on, with the time.
     pub ran_on: BTreeMap<u16, u64>,
@@ -109,7 +109,7 @@ enum Now {
     },
 }
 
-/// What a CPU does.
+/// State of a CPU.
 #[derive(Debug, Default)]
 struct Cpu {
     tid: i32,
@@ -136,7 +136,7 @@ const MAX_TIMERS: usize = 1 << 16;
 /// Functions of timers that lie on top of each other on a CPU.
 const DEEPEST: usize = 4;
 
-/// How long before `now_ns` that was, where both can be times of one clock.
+/// Time from then until `now_ns`, if both can be times of one clock.
 fn since(before_ns: u64, now_ns: u64) -> Option<u64> {
     now_ns.checked_sub(before_ns).filter(|&since_ns| since_ns < SAME_CLOCK_NS)
 }
@@ -339,7 +339,7 @@ impl Followed {
         }
     }
 
-    /// What a timer of this thread is known by.
+    /// Identity of a timer of this thread.
     fn timer_id(&mut self, timer: u64, function: u64) -> u64 {
         let known = self.timers.entry(function).or_default();
         if known.len() <= MAX_LASTING && !known.contains(&timer) {
@@ -349,7 +349,7 @@ impl Followed {
     }
 
     /// It asked to sleep until a time that had passed: the timer fires at once, and the thread goes
-    /// on without having slept. That is the end of a cycle and the begin of the next.
+    /// on without having slept. This is the end of a cycle and the begin of the next.
     fn release_awake(&mut self, cpu: u16, (timer, function): (u64, u64), due_ns: u64, now_ns: u64) {
         let Now::Running { .. } = self.now else { return };
         let id = self.timer_id(timer, function);

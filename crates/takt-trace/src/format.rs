@@ -102,7 +102,7 @@ impl Format {
     }
 }
 
-/// What a tracepoint is, for a fast choice.
+/// Kind of a tracepoint, for a fast choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tag {
     Switch,

@@ -1,4 +1,4 @@
-//! What the kernel did: activation paths, the cause of every late release, Perfetto export.
+//! Kernel traces: activation paths, the cause of every late release, Perfetto export.
 //!
 //! ```no_run
 //! use takt_trace::{TraceOptions, Tracer, analyse};

@@ -1,4 +1,4 @@
-//! What tracing costs: latency of a 1 kHz loop and CPU time, with tracing off, on, and with full
+//! Cost of tracing: latency of a 1 kHz loop and CPU time, with tracing off, on, and with full
 //! rings.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::capture::{KeepAwake, TraceOptions, Tracer};
 use crate::error::TraceError;
 use crate::event::Trace;
 
-/// How tracing was.
+/// State of tracing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -46,13 +46,12 @@ pub struct Cost {
     pub matched_share: Option<f64>,
 }
 
-/// What tracing costs on this machine.
+/// Cost of tracing on this machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Overhead {
     /// Off, on, full.
     pub costs: Vec<Cost>,
-    /// What one event costs the CPU that it happens on: difference of on and off in a ping-pong of
-    /// two threads.
+    /// Cost of one event for its CPU: difference of on and off in a ping-pong of two threads.
     pub ns_per_event: f64,
     /// Events times that, and the reader: percent of the machine's CPU time while tracing is on.
     pub cpu_percent: f64,
@@ -120,7 +119,7 @@ pub fn measure(rounds: u32, cpu: usize) -> Result<Overhead, TraceError> {
 }
 
 fn tracer(mode: Mode) -> Result<Option<Tracer>, TraceError> {
-    // What tracing itself costs, not what a CPU costs that is kept awake.
+    // The cost of tracing itself, without that of a CPU that is kept awake.
     let on = TraceOptions { keep_awake: KeepAwake::Off, ..TraceOptions::default() };
     let full = TraceOptions { buffer_bytes: 64 << 10, drain: false, ..on.clone() };
     match mode {

@@ -45,7 +45,7 @@ impl Tracefs {
         fs::read_to_string(self.root.join(path))
     }
 
-    /// What another user of ftrace has switched on.
+    /// Events or tracers that another user of ftrace has switched on.
     pub(crate) fn other_tracer(&self) -> Option<String> {
         let tracer = self.read("current_tracer").ok()?;
         if tracer.trim() != "nop" {

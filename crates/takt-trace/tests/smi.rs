@@ -30,7 +30,7 @@ use takt_trace::{Cause, TraceOptions, Tracer, analyse_with};
 
 const NAME: &str = "smis_that_the_cpu_counts_are_not_the_job_itself";
 const KERNEL: &str = "generic";
-/// Where perf's count is.
+/// File of perf's count.
 const COUNT: &str = "/sys/bus/event_source/devices/msr/events/smi";
 
 fn main() -> ExitCode {
@@ -168,7 +168,7 @@ fn hold(act: fn(), cause: Cause, who: &str) -> Vec<String> {
     notes
 }
 
-/// What the guest's kernel sees of its CPU.
+/// The guest's kernel sees its CPU without a hypervisor.
 fn sees_no_hypervisor() {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap();
     assert!(!info.contains("hypervisor"), "{info}");

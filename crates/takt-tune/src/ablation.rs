@@ -29,10 +29,10 @@ const MISSED: f64 = 4.0;
 const FEWEST: usize = 3;
 /// A last round in which the gain could so likely be chance has no hope, by looks.
 const HOPELESS: [f64; LOOKS] = [0.5, 0.3, 0.0];
-/// Where nothing is left so many cycles report how the machine is, and what placebos seem to do.
+/// Number of cycles that measure the machine and the placebos if no setting is left.
 const WITHOUT_ANY: usize = 12;
 
-/// What the last round says.
+/// Result of the last round.
 struct LastRound {
     /// Of each setting that was removed.
     gains: Vec<Option<Paired>>,
@@ -76,7 +76,7 @@ impl<B: Bench> Search<'_, B> {
     fn report_ablation(&mut self, kept: &[Chosen]) {
         let names: Vec<String> = kept.iter().map(|&chosen| self.name(chosen)).collect();
         (self.progress)(&match names.len() {
-            0 => "measuring what is left: nothing".to_owned(),
+            0 => "measuring the remaining settings: none".to_owned(),
             _ => format!("ablation of {}", names.join(", ")),
         });
     }
@@ -183,7 +183,7 @@ impl<B: Bench> Search<'_, B> {
                 cycles.extend(self.measure(&vec![arms.clone(); more])?);
                 let time_is_over = self.found.over;
                 let is_last = at + 1 == looks.len() || time_is_over;
-                // Where all has been removed already, that is an answer, too.
+                // If all settings have already been removed, that is an answer, too.
                 self.found.over &= was_over || !kept.is_empty();
                 let verdict = self.verdict(&cycles, &kept, &placebos, level);
                 credited = verdict.credited;
@@ -223,7 +223,7 @@ impl<B: Bench> Search<'_, B> {
                     longer += 1;
                     most *= 2;
                     let note = format!(
-                        "a placebo was credited: everything that was left was measured again, up to {most} cycles"
+                        "a placebo was credited, so all remaining settings were measured again, up to {most} cycles"
                     );
                     (self.progress)(&note);
                     self.found.notes.push(note);
@@ -266,7 +266,7 @@ impl<B: Bench> Search<'_, B> {
                 self.judge(chosen, *gain, false);
             }
         }
-        // What a credited placebo gains, anything can gain.
+        // A gain as large as a credited placebo's proves nothing.
         let most = of_placebos.iter().flatten().map(|gain| gain.high).fold(f64::MIN, f64::max);
         let beats = |gain: &Paired| !credited || gain.low > most;
         let hurts = gains.iter().map(|gain| gain.as_ref().is_some_and(|gain| helps(gain) && beats(gain)));
@@ -287,19 +287,21 @@ impl<B: Bench> Search<'_, B> {
             }
         }
         self.found.placebo_credited = verdict.credited;
-        // Where something undecided was there as well, what is kept was not measured by itself.
+        // If undecided settings were present as well, the kept ones were not measured by
+        // themselves.
         let measured = self.found.undecided.is_empty();
         self.found.total = verdict.total.filter(|_| measured && !kept.is_empty());
         self.found.blocks = [arm(cycles, AS_FOUND), if measured { arm(cycles, AS_KEPT) } else { Vec::new() }];
     }
 }
 
-/// What was measured of one arm.
+/// Blocks of one arm.
 fn arm(cycles: &[Vec<Block>], at: usize) -> Vec<Block> {
     cycles.iter().map(|cycle| cycle[at]).collect()
 }
 
-/// What leaving out what the arm lacks costs, in standard errors of the pairs with the first arm.
+/// Cost of leaving out the settings that the arm lacks, in standard errors of the pairs with the
+/// first arm.
 fn standard_errors(cycles: &[Vec<Block>], arm: usize) -> f64 {
     let costs: Vec<f64> = cycles
         .iter()

@@ -1,4 +1,4 @@
-//! What is to become better: "p99.9 lateness of control < 100 us".
+//! Aim of a search: "p99.9 lateness of control < 100 us".
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use crate::error::TuneError;
 
-/// Which time of a cycle.
+/// The measured time of a cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Time {
     /// From the release to the CPU.
@@ -17,7 +17,7 @@ pub enum Time {
     Response,
 }
 
-/// What is to become better, and when that is good enough.
+/// The statistic to improve, and the limit at which it is good enough.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Aim {
     /// The quantile, 0 to 1; 1 is the worst.
@@ -93,7 +93,7 @@ impl FromStr for Aim {
             .map(|limit| {
                 let limit = takt_rt::duration::parse(limit.trim_start_matches('=').trim())
                     .map_err(|error| refused(error.to_string()))?;
-                if limit.is_zero() { Err(refused("the limit is nothing".to_owned())) } else { Ok(limit) }
+                if limit.is_zero() { Err(refused("the limit is zero".to_owned())) } else { Ok(limit) }
             })
             .transpose()?;
         let mut words = what.split_whitespace().peekable();
@@ -104,7 +104,7 @@ impl FromStr for Aim {
             other => {
                 let percent = other.strip_prefix(['p', 'P']).and_then(|digits| digits.parse::<f64>().ok());
                 let percent = percent.filter(|percent| (0.0..=100.0).contains(percent) && *percent > 0.0);
-                percent.ok_or_else(|| refused(format!("`{other}` is no statistic")))? / 100.0
+                percent.ok_or_else(|| refused(format!("`{other}` is not a statistic")))? / 100.0
             }
         };
         let time = match words.peek() {
@@ -157,18 +157,18 @@ mod tests {
         }
         for (text, reason) in [
             ("", "empty"),
-            ("p0", "no statistic"),
-            ("p101", "no statistic"),
-            ("pinf", "no statistic"),
-            ("pnan", "no statistic"),
-            ("mean lateness", "no statistic"),
+            ("p0", "not a statistic"),
+            ("p101", "not a statistic"),
+            ("pinf", "not a statistic"),
+            ("pnan", "not a statistic"),
+            ("mean lateness", "not a statistic"),
             ("worst jitter", "`jitter`"),
             ("worst of", "missing after `of`"),
             ("worst < 100", "no unit"),
-            ("worst < 0us", "nothing"),
+            ("worst < 0us", "is zero"),
         ] {
             let message = text.parse::<Aim>().unwrap_err().to_string();
-            assert!(message.contains(reason) && message.contains("accepted"), "{text}: {message}");
+            assert!(message.contains(reason) && message.contains("expected"), "{text}: {message}");
         }
     }
 

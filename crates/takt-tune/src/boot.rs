@@ -33,7 +33,7 @@ pub fn boot_parameters(about: &Loop, online: CpuSet) -> Vec<Proposed> {
     }
     if !has("idle") && !has("processor.max_cstate") {
         let parameters = "processor.max_cstate=1 intel_idle.max_cstate=1".to_owned();
-        let note = "a guest has no idle states to leave".to_owned();
+        let note = "a guest has no idle states".to_owned();
         proposed.push(Proposed { note, ..of_guest(parameters, Vec::new()) });
     }
     proposed

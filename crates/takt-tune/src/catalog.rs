@@ -14,7 +14,7 @@ use takt_rt::procfs::{self, Stat};
 pub struct Alternative {
     /// Its name; empty where the knob has but one.
     pub name: String,
-    /// What it sets; nothing is a placebo's.
+    /// Settings that it changes; none for a placebo.
     pub settings: Vec<Setting>,
 }
 
@@ -23,7 +23,7 @@ pub struct Knob {
     pub name: String,
     /// The ways to set it; leaving it as found is none of them.
     pub ways: Vec<Alternative>,
-    /// What it costs elsewhere.
+    /// Its cost elsewhere.
     pub cost: &'static str,
     /// It changes nothing.
     pub placebo: bool,
@@ -37,7 +37,7 @@ pub struct Missing {
     pub why: String,
 }
 
-/// What is to be known of the loop.
+/// Properties of the loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loop {
     /// Process and thread.
@@ -135,7 +135,7 @@ impl Offers<'_> {
                 vec![Alternative { name: String::new(), settings: vec![file(path, value)] }],
                 cost,
             ),
-            None => self.missing(name, format!("{path} is not there: {absent}")),
+            None => self.missing(name, format!("{path} is missing: {absent}")),
         }
     }
 
@@ -145,7 +145,7 @@ impl Offers<'_> {
         let settings: Vec<Setting> =
             paths.filter(|path| Path::new(path).exists()).map(|path| file(&path, value)).collect();
         if settings.is_empty() {
-            return self.missing(name, format!("{CPUS}/cpu*/{path} is not there: {absent}"));
+            return self.missing(name, format!("{CPUS}/cpu*/{path} is missing: {absent}"));
         }
         self.knob(name, vec![Alternative { name: String::new(), settings }], cost);
     }
@@ -154,17 +154,15 @@ impl Offers<'_> {
         const NAME: &str = "policy of the loop";
         let priority = match self.about.policy {
             Policy::Deadline { .. } => {
-                return self.missing(
-                    NAME,
-                    "it has a reservation (SCHED_DEADLINE), which is left to whoever made it",
-                );
+                return self
+                    .missing(NAME, "it has a reservation (SCHED_DEADLINE), which takt leaves as it is");
             }
             Policy::Fifo { priority } | Policy::RoundRobin { priority } => priority,
             Policy::Other { .. } => 0,
         };
         if self.about.share > MAX_SHARE {
             let why = format!(
-                "it uses {:.0} % of a CPU: with a real-time policy it would starve everybody else there",
+                "it uses {:.0} % of a CPU: a real-time policy would starve the other threads there",
                 100.0 * self.about.share
             );
             return self.missing(NAME, why);
@@ -187,13 +185,13 @@ impl Offers<'_> {
                 ways.push(way(format!("deadline:{}us/{period_us}us/{period_us}us", budget_us as u64)));
             }
         }
-        self.knob(NAME, ways, "a loop that never sleeps takes its CPU from everybody below");
+        self.knob(NAME, ways, "a loop that never sleeps takes its CPU from all threads of lower priority");
     }
 
     fn placement(&mut self) {
         const NAME: &str = "CPU of the loop";
         if self.online.len() < 2 {
-            return self.missing(NAME, "there is one CPU only");
+            return self.missing(NAME, "there is only one CPU");
         }
         let (process, thread) = (self.about.process.clone(), self.about.thread.clone());
         let mut ways = Vec::new();
@@ -206,13 +204,13 @@ impl Offers<'_> {
             let alone = Setting::Alone { process: process.clone(), cpus };
             ways.push(Alternative { name: format!("{cpu} alone"), settings: vec![alone, on] });
         }
-        self.knob(NAME, ways, "alone: everybody else has the other CPUs only");
+        self.knob(NAME, ways, "alone: all other threads use only the other CPUs");
     }
 
     fn timer_slack(&mut self) {
         let (process, thread) = (self.about.process.clone(), self.about.thread.clone());
         if self.about.policy.is_real_time() {
-            return self.missing("timer slack", "real-time threads have none");
+            return self.missing("timer slack", "real-time threads have no timer slack");
         }
         let settings = vec![Setting::TimerSlack { process, thread, slack_ns: 1 }];
         self.knob("timer slack", vec![Alternative { name: "1 ns".to_owned(), settings }], "");
@@ -241,7 +239,7 @@ impl Offers<'_> {
             }
         }
         if ways.is_empty() {
-            return self.missing(NAME, "/proc/irq has none that could go elsewhere");
+            return self.missing(NAME, "/proc/irq has no interrupt that can be moved");
         }
         self.knob(NAME, ways, "the other CPUs serve all devices");
     }
@@ -250,7 +248,7 @@ impl Offers<'_> {
     fn interrupt_threads(&mut self, irqs: &[&String]) {
         let names = ["priority of interrupt threads", "CPUs of interrupt threads"];
         if irqs.is_empty() {
-            let why = "this kernel has no threads of interrupts (no PREEMPT_RT, not booted with threadirqs)";
+            let why = "this kernel has no interrupt threads (no PREEMPT_RT, not booted with threadirqs)";
             names.into_iter().for_each(|name| self.missing(name, why));
             return;
         }
@@ -266,7 +264,7 @@ impl Offers<'_> {
                 .collect(),
         };
         let ways = vec![way("above the loop (fifo:90)", "fifo:90"), way("below it (fifo:2)", "fifo:2")];
-        self.knob(names[0], ways, "devices are served before the loop, or after it");
+        self.knob(names[0], ways, "devices are served before or after the loop");
         let ways = self.off_each(&|rest| only_on(irqs, rest));
         self.knob(names[1], ways, "the other CPUs serve all devices");
     }
@@ -297,10 +295,10 @@ impl Offers<'_> {
             threads.iter().filter(|name| name.starts_with("rcu_") || name.starts_with("rcuo")).collect();
         let rcus = self.off_each(&|rest| only_on(&rcu, rest));
         if queues.is_empty() {
-            self.missing("workqueues", format!("{WORKQUEUES} is not there, or there is one CPU only"));
+            self.missing("workqueues", format!("{WORKQUEUES} is missing, or there is only one CPU"));
         }
         if rcus.is_empty() {
-            self.missing("threads of RCU", "none are to be seen (a container), or there is one CPU only");
+            self.missing("threads of RCU", "none are visible (a container), or there is only one CPU");
         }
         self.knob("workqueues", queues, "");
         self.knob("threads of RCU", rcus, "");
@@ -316,7 +314,13 @@ impl Offers<'_> {
     fn power(&mut self) {
         let power = "power: the CPUs never sleep deeply";
         if Path::new(&format!("{CPUS}/cpu0/cpuidle/state1")).exists() {
-            self.of_cpus("idle states", "power/pm_qos_resume_latency_us", "n/a", "no PM QoS here", power);
+            self.of_cpus(
+                "idle states",
+                "power/pm_qos_resume_latency_us",
+                "n/a",
+                "the kernel has no PM QoS",
+                power,
+            );
             // The request is a limit that the governor keeps; a state that is switched off is off
             // for any governor.
             let states = |at: usize| format!("cpuidle/state{at}/disable");
@@ -332,10 +336,10 @@ impl Offers<'_> {
                 .collect();
             if let Some(knob) = self.knobs.iter_mut().find(|knob| knob.name == "idle states") {
                 knob.ways[0].name = "PM QoS".to_owned();
-                knob.ways.push(Alternative { name: "all but polling off".to_owned(), settings });
+                knob.ways.push(Alternative { name: "all but polling disabled".to_owned(), settings });
             }
         } else {
-            self.missing("idle states", "this kernel has none to leave (no cpuidle driver)");
+            self.missing("idle states", "this kernel has no idle states (no cpuidle driver)");
         }
         let absent = "the hypervisor or the firmware sets the frequency";
         self.of_cpus(
@@ -349,7 +353,7 @@ impl Offers<'_> {
 
     fn scheduler(&mut self) {
         let kernel = "/proc/sys/kernel";
-        let spin = "a loop that never sleeps takes its CPU for good";
+        let spin = "a loop that never sleeps takes its CPU completely";
         self.switch(
             "real-time throttling off",
             &format!("{kernel}/sched_rt_runtime_us"),
@@ -368,7 +372,7 @@ impl Offers<'_> {
         if servers.is_empty() {
             self.missing(
                 "fair server off",
-                format!("{SERVER} is not there: older than 6.12, or debugfs is not mounted"),
+                format!("{SERVER} is missing: the kernel is older than 6.12, or debugfs is not mounted"),
             );
         }
         let ways = vec![Alternative { name: String::new(), settings: servers }];
@@ -407,12 +411,12 @@ impl Offers<'_> {
             "full preemption",
             preempt,
             "full",
-            "no PREEMPT_DYNAMIC, or debugfs is not mounted",
+            "the kernel has no PREEMPT_DYNAMIC, or debugfs is not mounted",
             "throughput: some per cent",
         );
     }
 
-    /// How many tasks the scheduler moves at once, with interrupts off (Linux Symposium 2009,
+    /// Number of tasks that the scheduler moves at once, with interrupts off (Linux Symposium 2009,
     /// section 4).
     fn migration(&mut self) {
         const NAME: &str = "tasks moved at once";
@@ -425,15 +429,15 @@ impl Offers<'_> {
             None => self.missing(
                 NAME,
                 format!(
-                    "{} are not there: built without CONFIG_SCHED_DEBUG, or debugfs is not mounted",
+                    "{} are missing: the kernel was built without CONFIG_SCHED_DEBUG, or debugfs is not mounted",
                     NR_MIGRATE.join(" and ")
                 ),
             ),
         }
     }
 
-    /// Whom the kernel kills when memory runs out: the paper's other recommendation. It makes no
-    /// cycle earlier; a search shows that it costs none.
+    /// Process that the kernel kills when memory runs out: the paper's other recommendation. It
+    /// does not make cycles earlier; a search shows that it does not make them later either.
     fn oom_victim(&mut self) {
         let settings =
             vec![Setting::OomScore { process: self.about.process.clone(), score_adj: takt_rt::oom::NEVER }];
@@ -449,7 +453,7 @@ impl Offers<'_> {
             &format!("{huge}/enabled"),
             "never",
             "not in this kernel",
-            "programs with much memory get slower",
+            "programs that use much memory get slower",
         );
         self.switch(
             "huge pages without compaction",
@@ -460,7 +464,7 @@ impl Offers<'_> {
         );
         let vm = "/proc/sys/vm";
         self.switch(
-            "compaction only on demand",
+            "memory is compacted only on demand",
             &format!("{vm}/compaction_proactiveness"),
             "0",
             "not in this kernel",
@@ -473,7 +477,7 @@ impl Offers<'_> {
             "not in this kernel",
             "",
         );
-        self.switch("merging of pages off", "/sys/kernel/mm/ksm/run", "0", "not in this kernel", "memory");
+        self.switch("page merging off", "/sys/kernel/mm/ksm/run", "0", "not in this kernel", "memory");
         let swaps = read("/proc/swaps").map_or(0, |text| text.lines().count().saturating_sub(1));
         if swaps == 0 {
             return self.missing("no swapping", "no swap is in use");
@@ -483,13 +487,13 @@ impl Offers<'_> {
 
     /// Ways of the last cache that nobody else fills.
     fn cache(&mut self) {
-        const NAME: &str = "cache of its own";
+        const NAME: &str = "own cache";
         match takt_host::doctor::cache_ways_offered() {
             Err(why) => self.missing(NAME, why.to_string()),
             Ok(()) => {
                 let (process, thread) = (self.about.process.clone(), self.about.thread.clone());
                 let settings = vec![Setting::CacheWays { process, thread }];
-                let cost = "a quarter of the last cache is nobody else's";
+                let cost = "a quarter of the last-level cache is reserved for it";
                 self.knob(NAME, vec![Alternative { name: String::new(), settings }], cost);
             }
         }
@@ -505,7 +509,7 @@ impl Offers<'_> {
             let way = |settings| vec![Alternative { name: String::new(), settings }];
             let coalescing = Setting::Coalescing { interface: link.clone(), rx_us: 0, tx_us: 0 };
             self.knob(
-                &format!("no coalescing on {link}"),
+                &format!("interrupt coalescing of {link}"),
                 way(vec![coalescing]),
                 "an interrupt for each frame",
             );
@@ -535,7 +539,7 @@ impl Offers<'_> {
         let core = "/proc/sys/net/core";
         let poll = vec![file(&format!("{core}/busy_poll"), "50"), file(&format!("{core}/busy_read"), "50")];
         let ways = vec![Alternative { name: "50 us".to_owned(), settings: poll }];
-        self.knob("busy polling of sockets", ways, "CPU time of everybody who waits for frames");
+        self.knob("busy polling of sockets", ways, "CPU time of every thread that waits for frames");
     }
 
     /// They run through every search: one that is switched on by writing what is there already, and
@@ -545,7 +549,9 @@ impl Offers<'_> {
         let mut writes = idle.clone();
         let path = "/proc/sys/vm/swappiness";
         writes.settings.extend(read(path).map(|now| file(path, &now)));
-        for (name, way) in [("placebo: nothing", idle), ("placebo: a value written as it is", writes)] {
+        for (name, way) in
+            [("placebo: nothing", idle), ("placebo: writes a value that is already set", writes)]
+        {
             self.knobs.push(Knob { name: name.to_owned(), ways: vec![way], cost: "", placebo: true });
         }
     }
@@ -601,7 +607,7 @@ pub fn tried(
                 return placebo;
             }
             if over() {
-                out(&way.name, "the time was over before it was tried".to_owned());
+                out(&way.name, "the time ended before it was tried".to_owned());
                 return false;
             }
             let (mut settable, mut refused, mut set_already) = (Vec::new(), None, 0);
@@ -616,7 +622,7 @@ pub fn tried(
             // that it binds.
             let useful = !settable.is_empty() || (placebo && set_already > 0);
             if !useful {
-                out(&way.name, refused.unwrap_or_else(|| "it is so already".to_owned()));
+                out(&way.name, refused.unwrap_or_else(|| "it already has this value".to_owned()));
             }
             way.settings = settable;
             useful
@@ -644,9 +650,9 @@ fn attempt(journal: &mut Journal, setting: &Setting, scope: Scope) -> Result<boo
         }
     }
     for action in wanted.iter().rev() {
-        // What has ended meanwhile needs nothing.
+        // A thread that has ended in the meantime needs nothing.
         if let Err(why) = journal.unset(action) {
-            outcome = Err(format!("it cannot be taken back: {why}"));
+            outcome = Err(format!("it cannot be undone: {why}"));
             done = 0;
         }
     }

@@ -2,10 +2,10 @@
 
 use takt_rt::random::SplitMix64;
 
-/// What a search chooses from: one thing that may be set, in one of several ways.
+/// An alternative of a search: one setting, with one or several values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Factor {
-    /// What is set.
+    /// Name of the setting.
     pub name: String,
     /// The ways; leaving it as it was found is none of them.
     pub options: Vec<String>,
@@ -18,7 +18,7 @@ pub struct Factor {
 /// For each factor the chosen way, or none: as it was found.
 pub type Config = Vec<Option<usize>>;
 
-/// What was measured in one block under one configuration.
+/// Measurements in one block under one configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Block {
     /// The statistic of the aim, microseconds.
@@ -33,9 +33,9 @@ pub struct Block {
     pub load: f64,
 }
 
-/// Who can set and measure: a machine, or a model of one.
+/// A bench that can set and measure: a machine, or a model of one.
 pub trait Bench {
-    /// What can go wrong.
+    /// Its error.
     type Error;
 
     /// Measures one block under each configuration, in this order; fewer where the time is over or
@@ -102,7 +102,7 @@ pub(crate) fn folded_pairs(live: &Live, pairs: usize, lot: &mut Lot) -> Vec<[Con
     let mut columns: Vec<(Vec<usize>, Vec<usize>)> = Vec::new();
     for options in live {
         let ways = lot.balanced(pairs, options.len());
-        // Which member sets it is balanced for each way by itself.
+        // The member that sets it is balanced for each value separately.
         let mut member = vec![0; pairs];
         for way in 0..options.len() {
             let of_way: Vec<usize> = (0..pairs).filter(|&pair| ways[pair] == way).collect();

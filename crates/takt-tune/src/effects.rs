@@ -1,4 +1,4 @@
-//! What blocks say about settings: estimates from folded pairs, and stolen time and load taken out
+//! Estimates from blocks: effects of settings from folded pairs, with stolen time and load removed
 //! as covariates.
 
 use crate::design::{Block, Config};
@@ -24,7 +24,7 @@ pub(crate) struct Effect {
 }
 
 impl Effect {
-    /// How many standard errors the gain is; 0 where there is too little to report.
+    /// The gain in standard errors; 0 if there is too little data.
     pub(crate) fn t(&self) -> f64 {
         if self.error > 0.0 && self.pairs >= 3 { self.gain / self.error } else { 0.0 }
     }
@@ -63,7 +63,8 @@ const PAIRS_EACH: usize = 4;
 /// Rounds of fitting each column to what the others leave; they converge within a few, the columns
 /// being nearly orthogonal.
 const ROUNDS: usize = 30;
-/// What stands out so far, in standard errors, is taken out of the others' noise.
+/// Effects that stand out by more than this, in standard errors, are removed from the noise of the
+/// others.
 const STANDS_OUT: f64 = 2.5;
 /// The variance of all pairs counts as much as that of so many more of a column's own.
 const USUAL_WEIGHT: f64 = 3.0;
@@ -90,9 +91,9 @@ pub(crate) fn estimate(pairs: &[Pair], columns: usize) -> Vec<Effect> {
     }
 }
 
-/// Estimates of all columns, each by itself: all others are noise. Where settings can stand in for
-/// each other, a column that by chance goes with them in a few pairs takes all of their effect in
-/// [`estimate`]; here they show it all the same.
+/// Estimates of all columns, each by itself: all others are noise. If settings can replace each
+/// other, a column that by chance goes with them in a few pairs takes all of their effect in
+/// [`estimate`]; here they show it nevertheless.
 pub(crate) fn estimate_alone(pairs: &[Pair], columns: usize) -> Vec<Effect> {
     let of_column = pairs_of_columns(pairs, columns);
     let (gains, left) = fit(pairs, &of_column, &[]);

@@ -15,7 +15,7 @@ use crate::tuned::TuneReport;
 pub struct Left {
     /// Its place below the folder.
     pub path: PathBuf,
-    /// What it holds.
+    /// Its content.
     pub text: String,
     /// Whether it is run.
     pub script: bool,
@@ -51,7 +51,7 @@ pub fn left(report: &TuneReport, folder: &Path, takt: &Path) -> Result<Vec<Left>
     Ok(files)
 }
 
-/// What it is for, in one line: names of threads may hold anything, and a line break in a comment
+/// Its purpose in one line: names of threads may contain anything, and a line break in a comment
 /// would begin a directive.
 fn about(report: &TuneReport) -> String {
     let names: Vec<&str> = report.kept().map(|knob| knob.name.as_str()).collect();
@@ -81,14 +81,14 @@ fn word(text: &str) -> String {
 /// A drop-in for the unit that starts the program.
 fn drop_in(about: &str, settings: &[Setting], file: &Path, takt: &Path) -> String {
     let mut text = format!(
-        "# {about}\n# /etc/systemd/system/NAME.service.d/takt.conf, then: systemctl daemon-reload\n# Threads are named, so that only the \
-         loop gets what it is to have; it is waited for until it runs.\n[Service]\n"
+        "# {about}\n# /etc/systemd/system/NAME.service.d/takt.conf, then: systemctl daemon-reload\n# Settings apply to threads by name, so \
+         only the loop gets them; the service waits until the loop runs.\n[Service]\n"
     );
     for setting in settings {
         if let Setting::TimerSlack { slack_ns, .. } = setting {
             let _ = writeln!(
                 text,
-                "# All threads of the unit, as systemd sets it before the start.\nTimerSlackNSec={slack_ns}"
+                "# For all threads of the unit; systemd sets it before the start.\nTimerSlackNSec={slack_ns}"
             );
         }
     }
@@ -143,14 +143,13 @@ fn profile(about: &str, settings: &[Setting]) -> (String, Vec<Setting>) {
     (text, rest)
 }
 
-/// What tuned calls for the rest.
+/// Script that tuned calls for the remaining settings.
 fn script(takt: &Path) -> String {
     let takt = takt.to_string_lossy().replace('\'', "'\\''");
     format!(
-        "#!/bin/sh\n# What tuned has no plugin for: threads, their CPUs and timer slack, interrupts. tuned calls it with start and stop.\n\
-         state=/run/takt-tuned.json\ncase \"$1\" in\n\
-         start) exec '{takt}' doctor --state \"$state\" --apply \"$(dirname \"$0\")/rest.toml\" ;;\n\
-         stop) [ ! -e \"$state\" ] || exec '{takt}' doctor --state \"$state\" --revert ;;\nesac\n"
+        "#!/bin/sh\n# Settings for which tuned has no plugin: threads, their CPUs and timer slack, interrupts. tuned calls it with start \
+         and stop.\nstate=/run/takt-tuned.json\ncase \"$1\" in\nstart) exec '{takt}' doctor --state \"$state\" --apply \"$(dirname \
+         \"$0\")/rest.toml\" ;;\nstop) [ ! -e \"$state\" ] || exec '{takt}' doctor --state \"$state\" --revert ;;\nesac\n"
     )
 }
 

@@ -104,7 +104,7 @@ fn every_setting_is_in_one_place_of_the_profile() {
     assert_eq!(kinds(|one| matches!(one, Setting::File { path, .. } if path.starts_with("/proc/irq"))), 1);
     assert_eq!(rest.settings.len(), 5);
     assert_eq!(toml_of(text(&files, "tuned.toml")).settings, everything());
-    // Where tuned does everything itself there is no script.
+    // If tuned does everything itself, there is no script.
     let own = left(&report(everything()[..3].to_vec()), Path::new("/x"), Path::new("/takt")).unwrap();
     assert!(own.iter().all(|file| !file.path.ends_with("takt.sh")));
     assert!(!text(&own, "profile/tuned.conf").contains("[script]"));
@@ -117,7 +117,7 @@ fn toml_of(text: &str) -> Tuned {
     Tuned::read(&path).unwrap()
 }
 
-/// What `systemd-analyze verify` says of a service with the drop-in.
+/// Output of `systemd-analyze verify` for a service with the drop-in.
 fn verified(drop_in: &str) -> (bool, String) {
     let folder = tempfile::tempdir().unwrap();
     let unit = folder.path().join("robot.service");

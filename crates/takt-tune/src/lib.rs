@@ -1,6 +1,6 @@
-//! Which settings of a machine make a loop less late, found by experiment: blocks under settings
-//! drawn by lot, interleaved within the same minutes, with placebos; what is kept is what hurts
-//! when it is removed once again. Everything is taken back.
+//! Settings of a machine that make a loop less late, found by experiment: blocks under settings
+//! drawn by lot, interleaved within the same minutes, with placebos; a setting is kept if removing
+//! it hurts. Everything is taken back.
 //!
 //! ```text
 //! catalog (what can be set here, tried) -> search (screening, halving, ablation, stretches: design, effects) -> tuned (table), files (to apply it)

@@ -42,18 +42,18 @@ fn watchdogs(words: Option<Vec<OsString>>) -> io::Result<Vec<Guard>> {
     (0..WATCHDOGS).map(|_| start(words.clone())).collect()
 }
 
-/// How to tune the running machine.
+/// Options of tuning the running machine.
 #[derive(Debug)]
 pub struct LiveOptions {
-    /// What is watched.
+    /// The target.
     pub target: Target,
-    /// What is to become better.
+    /// The aim.
     pub aim: Aim,
     /// The loop's period, where the user reported it.
     pub period: Option<Duration>,
     /// Length of a block; found from the period and the time there is when absent.
     pub block: Option<Duration>,
-    /// How long it may take in all, everything taken back.
+    /// Total time, including the restoring of all settings.
     pub budget: Duration,
     /// The file that everything is taken back by.
     pub state: PathBuf,
@@ -132,23 +132,23 @@ pub struct Live<'a> {
     last_cycle: Duration,
     /// By then everything is to have been taken back.
     deadline: Instant,
-    /// What a block takes with all that belongs to it, as seen so far.
+    /// Time of a block with everything that belongs to it, as seen so far.
     takes: Duration,
     /// The longest that a change of settings took, which taking everything back may take as well:
     /// where others leave the kernel's own threads no CPU it is seconds.
     slowest_change: Duration,
-    /// What the kernel refused during the search, and how often.
+    /// Refusals of the kernel during the search, and their number.
     pub refused: BTreeMap<String, u32>,
     /// Events that were lost.
     pub lost: u64,
-    /// What was found of an earlier search that had been killed.
+    /// Settings left by an earlier search that had been killed.
     pub left_behind: usize,
 }
 
-/// What was seen before anything is changed.
+/// Observations before any change.
 #[derive(Debug)]
 pub struct Seen {
-    /// How much of each CPU was used.
+    /// Used share of each CPU.
     pub busy: Vec<(usize, f64)>,
     /// The loop, as it was found.
     pub thread: LoopReport,
@@ -180,7 +180,7 @@ impl<'a> Live<'a> {
             TuneError::NotTraced(format!("{why}\n{}", facts.advice()).trim_end().to_owned())
         };
         if facts.own_pids {
-            return Err(not_traced(&"they name threads by other numbers than this program knows"));
+            return Err(not_traced(&"they use thread ids of another namespace"));
         }
         // CPUs are not kept awake: how they sleep is one of the knobs.
         let mut feed = CycleFeed::start(&mut watcher).map_err(|error| not_traced(&error))?;
@@ -203,7 +203,7 @@ impl<'a> Live<'a> {
                 }
             }
             if !watcher.watched.is_there() {
-                let reason = "it ended before a loop was found".to_owned();
+                let reason = "it ended before takt found a loop".to_owned();
                 return Err(TuneError::NoLoop { target: shown, reason });
             }
         };
@@ -262,7 +262,7 @@ impl<'a> Live<'a> {
         self.slowest_change = self.slowest_change.max(time);
     }
 
-    /// How often the watchdog had to be started anew.
+    /// Number of restarts of the watchdog.
     pub(crate) fn guarded_again(&self) -> u32 {
         self.watchdogs.iter().filter_map(|watchdog| watchdog.check().ok()).sum()
     }
@@ -472,7 +472,7 @@ impl Live<'_> {
 
 impl Drop for Live<'_> {
     fn drop(&mut self) {
-        // What fails stays in the file, and the watchdog tries once more.
+        // Failed entries stay in the file, and the watchdog tries once more.
         let _ = self.take_back();
     }
 }
@@ -506,10 +506,10 @@ fn choose<'r>(report: &'r Report, aim: &Aim) -> Result<&'r LoopReport, String> {
             .map(|thread| format!("{} ({:.0} Hz)", thread.name, thread.rate_hz))
             .collect();
         match (&aim.thread, seen.is_empty()) {
-            (_, true) => "none of its threads went to sleep and was woken: nothing has a cycle".to_owned(),
-            (Some(name), _) => format!("no loop of the name `{name}` was found; seen were {}", seen.join(", ")),
+            (_, true) => "none of its threads slept and was woken, so none has a cycle".to_owned(),
+            (Some(name), _) => format!("no loop named `{name}` was found; the loops seen: {}", seen.join(", ")),
             (None, _) => format!(
-                "none of its threads has a period; seen were {}. Fix: name one (--aim \"worst lateness of NAME\"), or report the period \
+                "none of its threads has a period; threads seen: {}. Fix: name one (--aim \"worst lateness of NAME\"), or pass the period \
                  (--period)",
                 seen.join(", ")
             ),
@@ -517,7 +517,7 @@ fn choose<'r>(report: &'r Report, aim: &Aim) -> Result<&'r LoopReport, String> {
     })
 }
 
-/// What the catalogue needs to know.
+/// Properties that the catalogue needs.
 fn about(thread: &LoopReport) -> Result<Loop, TuneError> {
     let ended = || TuneError::Ended { name: thread.name.clone(), tid: thread.tid };
     let policy = Policy::read(thread.tid).map_err(|_| ended())?;

@@ -56,7 +56,7 @@ impl Default for SearchSettings {
     }
 }
 
-/// How far a setting came.
+/// Last stage that a setting reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
@@ -68,16 +68,16 @@ pub enum Stage {
     Ablated,
 }
 
-/// What was found of one way of one factor.
+/// Result for one value of one factor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
     pub factor: usize,
     pub way: usize,
-    /// How far it came.
+    /// The stage that it reached.
     pub stage: Stage,
     /// The gain, microseconds: positive helps.
     pub gain: Option<Paired>,
-    /// What was seen of it over stretches; none where it did not come so far.
+    /// Result over stretches; none if it did not get so far.
     pub stretches: Option<Stretches>,
     /// Its removal hurts.
     pub kept: bool,
@@ -89,7 +89,7 @@ pub struct Found {
     /// Every way of every factor, placebos among them.
     pub judged: Vec<Judged>,
     pub kept: Vec<(usize, usize)>,
-    /// What was still in the search when the time was over, neither kept nor removed.
+    /// Settings that were still in the search at the end of the time, neither kept nor removed.
     pub undecided: Vec<(usize, usize)>,
     /// The time was over before the search was.
     pub over: bool,
@@ -106,7 +106,7 @@ pub struct Found {
     pub measured: usize,
     /// Of these, measured again because of stolen time.
     pub remeasured: usize,
-    /// What a reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
@@ -196,7 +196,7 @@ impl<B: Bench> Search<'_, B> {
         let mut again: Vec<usize> =
             (0..blocks.len()).filter(|&group| worst(&blocks[group]) > self.settings.most_stolen).collect();
         again.sort_by(|a, b| worst(&blocks[*b]).total_cmp(&worst(&blocks[*a])));
-        // Where time is stolen all along, measuring again would not end: the model has to do then.
+        // If time is stolen all along, repetitions would never end: the model has to do then.
         again.truncate(groups.len().div_ceil(4));
         if !again.is_empty() {
             let configs: Vec<Vec<Config>> = again.iter().map(|&group| groups[group].clone()).collect();
@@ -231,18 +231,18 @@ impl<B: Bench> Search<'_, B> {
         Ok(measured)
     }
 
-    /// What could be decided, and what not.
+    /// States which decisions were possible, and which were not.
     fn out_of_time(&self) -> String {
         let names: Vec<String> = self.found.undecided.iter().map(|&chosen| self.name(chosen)).collect();
         let of = match (self.found.kept.is_empty(), names.is_empty()) {
-            (true, true) => "before anything was decided".to_owned(),
-            (false, true) => "when all that is kept was decided".to_owned(),
+            (true, true) => "before it decided anything".to_owned(),
+            (false, true) => "after all kept settings were decided".to_owned(),
             (_, false) => format!("undecided are {}", names.join(", ")),
         };
         if self.found.stopped {
-            return format!("stopped before the search was over, {of}");
+            return format!("stopped before the search was complete, {of}");
         }
-        format!("the time was over before the search was, {of}: a longer --budget reports more")
+        format!("the time ended before the search was complete, {of}; a longer --budget finds more")
     }
 
     pub(crate) fn name(&self, (factor, way): (usize, usize)) -> String {
@@ -267,8 +267,8 @@ impl<B: Bench> Search<'_, B> {
             }
             let ways: usize = contenders.iter().map(|&factor| live[factor].len()).sum();
             (self.progress)(&match stage {
-                0 => format!("screening {ways} ways of {} settings", contenders.len()),
-                _ => format!("halving: {ways} ways of {} settings are left", contenders.len()),
+                0 => format!("screening {ways} values of {} settings", contenders.len()),
+                _ => format!("halving: {ways} values of {} settings are left", contenders.len()),
             });
             let stages = self.stages(contenders.len()).min(MAX_STAGES - stage);
             let fit = at_most.saturating_sub(pairs.len()) / stages;
@@ -276,7 +276,7 @@ impl<B: Bench> Search<'_, B> {
             let clear = self.measure_stage(&live, most, &mut pairs, &mut logs)?;
             effects = effects::estimate(&pairs, self.columns);
             if self.settings.judge_placebos && stage == 0 && !clear && self.placebo_stands_out(&effects) {
-                let note = "a placebo stood out in screening: it was measured for longer";
+                let note = "a placebo stood out in screening, so screening was repeated for longer";
                 (self.progress)(note);
                 self.found.notes.push(note.to_owned());
                 self.measure_stage(&live, 2 * most, &mut pairs, &mut logs)?;
@@ -310,7 +310,7 @@ impl<B: Bench> Search<'_, B> {
         Ok(finalists)
     }
 
-    /// How many stages it takes to halve so many settings to those that may come into ablation.
+    /// Number of stages that halve so many settings to those that may enter ablation.
     fn stages(&self, mut settings: usize) -> usize {
         let mut stages = 1;
         while settings > self.settings.most.max(2) {

@@ -13,7 +13,7 @@ fn seeded(seed: u64) -> SearchSettings {
     SearchSettings { seed, ..SearchSettings::default() }
 }
 
-/// What is planted, by name, and which ways cure it.
+/// Planted hindrances by name, with the settings that cure them.
 fn plants() -> Vec<(&'static str, Vec<Hindrance>)> {
     let one = |us: f64, share: f64, cures: &[(usize, usize)]| Hindrance { us, share, cures: cures.to_vec() };
     vec![
@@ -123,7 +123,7 @@ fn a_placebo_that_works_is_reported_and_takes_the_credit_from_the_rest() {
         assert!(!found.kept.contains(&(10, 0)), "a placebo is no setting");
         let credited = found.judged.iter().find(|row| (row.factor, row.way) == (10, 0)).unwrap();
         assert!(credited.gain.unwrap().gain > 100.0, "{credited:?}");
-        // Who does not look does not see.
+        // A search that does not look finds nothing.
         let mut machine = Simulated::new(seed);
         machine.hindrances = vec![Hindrance { us: 1_000.0, share: 0.5, cures: vec![(10, 0)] }];
         let blind = run(&mut machine, SearchSettings { judge_placebos: false, ..seeded(seed) });
@@ -212,7 +212,7 @@ fn a_search_that_is_ended_keeps_what_was_measured_and_credits_nothing_else() {
         let found = run(&mut machine, seeded(after as u64));
         assert!(found.measured <= after, "{} of {after} blocks", found.measured);
         assert_eq!(found.over, found.stopped, "{found:?}");
-        let noted = found.notes.iter().any(|note| note.starts_with("stopped before the search was over"));
+        let noted = found.notes.iter().any(|note| note.starts_with("stopped before the search was complete"));
         assert_eq!(found.stopped, noted, "{found:?}");
         assert!(!found.notes.iter().any(|note| note.contains("--budget")), "{found:?}");
         // Whatever was measured of a setting has its row.

@@ -1,4 +1,4 @@
-//! What is rarer than a block: each setting that is kept, over stretches of several blocks.
+//! Effects rarer than a block: each kept setting, over stretches of several blocks.
 //!
 //! A block of a second's tenth ends before the rare hitch that an aim like `worst` is about, so
 //! that a setting may win every block and lose the minute. A virtual CPU that polls instead of
@@ -60,14 +60,16 @@ impl Stretches {
 
 impl<B: Bench> Search<'_, B> {
     /// Looks at stretches with the time that is left: with all that is kept, and without each of
-    /// it. What does harm there is not kept. Time that the hypervisor stole is neither taken out
-    /// nor measured again: a setting may be what it was stolen for.
+    /// it. Settings that do harm there are not kept. Time that the hypervisor stole is neither
+    /// taken out nor measured again: a setting may be what it was stolen for.
     pub(crate) fn look_at_stretches(&mut self) -> Result<(), B::Error> {
         let (length, kept) = (self.settings.stretch, self.found.kept.clone());
         if length < 2 || kept.is_empty() || self.found.placebo_credited {
             return Ok(());
         }
-        (self.progress)(&format!("stretches of {length} blocks, with what is kept and without each of it"));
+        (self.progress)(&format!(
+            "measuring stretches of {length} blocks, with all kept settings and without each of them"
+        ));
         let mut arms = vec![self.with(&kept)];
         arms.extend(self.each_removed(&kept, 0));
         // The worst block of each arm's stretch.
@@ -95,7 +97,7 @@ impl<B: Bench> Search<'_, B> {
             self.found.over = true;
             return;
         }
-        let note = "no time was left to look for what is rarer than a block: a longer --budget does";
+        let note = "no time was left to look for effects rarer than one per block; pass a longer --budget";
         self.found.notes.push(note.to_owned());
     }
 
@@ -133,7 +135,7 @@ impl<B: Bench> Search<'_, B> {
             }
         }
         if self.found.kept.len() < kept.len() {
-            // What is left was not compared with nothing.
+            // The remaining settings were not compared with nothing.
             (self.found.total, self.found.blocks[1]) = (None, Vec::new());
         }
         is_clear

@@ -15,7 +15,7 @@ use crate::prompt::Prompt;
 use crate::search::{Found, Judged, SearchSettings, Stage, geometric_mean, search};
 use crate::tuned::{KnobRow, Proposed, Side, TuneReport, Tunes};
 
-/// How to tune.
+/// Options of tuning.
 #[derive(Debug)]
 pub struct Options {
     /// The machine and the loop.
@@ -76,7 +76,7 @@ pub fn tune(
     // All of them were set and taken back: a block sets half of them.
     live.change_took(trying.elapsed() / 2);
     progress(&format!(
-        "{} knobs can be set here, {} cannot; blocks of {:.2} s",
+        "{} settings can be changed here, {} cannot; each block takes {:.2} s",
         knobs.iter().filter(|knob| !knob.placebo).count(),
         missing.len(),
         live.block.as_secs_f64()
@@ -95,24 +95,29 @@ pub fn tune(
     let mut notes = found.notes.clone();
     notes.extend(live.refused.iter().map(|(why, times)| format!("refused {times} times: {why}")));
     if live.lost > 0 {
-        notes
-            .push(format!("{} kernel events were lost: cycles of these moments were not counted", live.lost));
+        notes.push(format!(
+            "{} kernel events were lost: the cycles at those moments were not counted",
+            live.lost
+        ));
     }
     if live.left_behind > 0 {
         notes.push(format!(
-            "{} settings of an earlier search, which had been killed together with its watchdog, were taken back first",
+            "{} settings of an earlier search, killed together with its watchdog, were restored first",
             live.left_behind
         ));
     }
     if live.guarded_again() > 0 {
-        notes.push(format!("the watchdog was killed {} times, and started anew", live.guarded_again()));
+        notes.push(format!("the watchdog was killed {} times and restarted", live.guarded_again()));
     }
     let block_s = live.block.as_secs_f64();
     live.end()?;
     let limit_us = aim.limit.map(|limit| limit.as_secs_f64() * 1e6);
     let [before, after] = [&found.blocks[0], &found.blocks[1]].map(|blocks| side(blocks, limit_us));
     if found.placebo_credited {
-        notes.push("a placebo was credited although everything was measured longer: believe no gain that is not far above it".to_owned());
+        notes.push(
+            "a placebo was credited even after longer measurements: trust only gains far above its own"
+                .to_owned(),
+        );
     }
     Ok(TuneReport {
         target,

@@ -1,4 +1,4 @@
-//! What a search found: the table.
+//! Result of a search: the table.
 
 use serde::Serialize;
 use takt_host::doctor::Setting;
@@ -12,8 +12,8 @@ use crate::stretches::Stretches;
 pub struct KnobRow {
     /// The knob and its way.
     pub name: String,
-    /// What it gains, microseconds of the typical block's statistic (the geometric mean over
-    /// blocks): positive helps. Null where it could not be set.
+    /// Its gain, microseconds of the typical block's statistic (the geometric mean over blocks):
+    /// positive helps. Null if it could not be set.
     pub gain_us: Option<f64>,
     /// Lower end of the gain's interval (95 %).
     pub low: Option<f64>,
@@ -29,15 +29,15 @@ pub struct KnobRow {
     pub kept: bool,
     /// It changes nothing: whoever credits it is wrong.
     pub placebo: bool,
-    /// How far it came.
+    /// The stage that it reached.
     pub stage: Stage,
-    /// Why it could not be set, or what else is to be said.
+    /// Reason why it could not be set, or another note.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
-    /// What it costs elsewhere; empty where nothing is known.
+    /// Its cost elsewhere; empty if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cost: String,
-    /// What it sets.
+    /// Settings that it changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<Setting>,
 }
@@ -89,9 +89,9 @@ pub struct Proposed {
     /// guest cannot show what they do.
     #[serde(skip)]
     pub for_guest: Vec<(String, String)>,
-    /// What virtual kernels showed, where they were asked.
+    /// Results in virtual kernels, if requested.
     pub in_guests: Option<InGuests>,
-    /// Why nothing is shown, or what else is to be said.
+    /// Reason why nothing is shown, or another note.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
@@ -100,7 +100,7 @@ pub struct Proposed {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct InGuests {
     pub kernel: String,
-    /// What counted time there: `virtual` (instructions) or `real`.
+    /// Time base there: `virtual` (instructions) or `real`.
     pub time: String,
     /// Booted without the parameters.
     pub without: GuestSide,
@@ -126,9 +126,9 @@ pub struct GuestSide {
 /// Everything.
 #[derive(Debug, Clone, Serialize)]
 pub struct TuneReport {
-    /// What was watched.
+    /// The target.
     pub target: String,
-    /// What was to become better.
+    /// The aim.
     pub aim: Aim,
     /// The loop.
     #[serde(rename = "loop")]
@@ -158,14 +158,14 @@ pub struct TuneReport {
     pub over: bool,
     /// Because somebody ended it: this is what was measured by then.
     pub stopped: bool,
-    /// What was still in the search then, neither kept nor removed.
+    /// Settings that were then still in the search, neither kept nor removed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub undecided: Vec<String>,
-    /// How long the search might take, seconds.
+    /// Time limit of the search, seconds.
     pub budget_s: f64,
     /// Duration of the search, seconds.
     pub seconds: f64,
-    /// What a reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
     /// Files that were written.
     pub files: Vec<std::path::PathBuf>,

@@ -1,8 +1,8 @@
-//! What can keep a view from starting.
+//! Errors that keep a view from starting.
 
 use std::net::SocketAddr;
 
-/// Why a view cannot run. A view is best effort: what it looks at runs on without it.
+/// Reason why a view cannot run. A view is best effort: what it looks at runs on without it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address would be reachable from other machines.
@@ -31,7 +31,7 @@ pub enum Error {
     #[error("cannot run the view under SCHED_IDLE: {0}; use the low urgency (nice 19) instead")]
     Idle(#[source] std::io::Error),
     /// The channel that ends the view cannot be made.
-    #[error("cannot make the channel that ends the view: {0}; raise the limit of open files (`ulimit -n`)")]
+    #[error("cannot create the channel that ends the view: {0}; raise the limit of open files (`ulimit -n`)")]
     Channel(#[source] std::io::Error),
     /// The terminal cannot be used.
     #[error("cannot use the terminal: {0}; run in an interactive terminal, or switch the terminal view off")]

@@ -22,7 +22,7 @@ const IDLE_NS: u64 = 30_000_000_000;
 /// Time for the client to notice that the connection ends, so that it can read a last answer.
 const LINGER_NS: u64 = 1_000_000_000;
 
-/// What is sent back.
+/// Answer to a request.
 #[derive(Debug)]
 pub struct Answer {
     /// Status code.
@@ -33,7 +33,7 @@ pub struct Answer {
     pub extra: String,
     /// Whether a page brings its style within itself.
     pub inline_style: bool,
-    /// What follows the head.
+    /// Content after the head.
     pub body: Body,
 }
 
@@ -113,9 +113,9 @@ impl Answer {
 
 /// The parts of a request that matter here.
 pub struct Request<'a> {
-    /// What is asked for.
+    /// The requested path.
     pub path: &'a str,
-    /// What follows the question mark.
+    /// The part after the question mark.
     pub query: &'a str,
     /// `Sec-Fetch-Site`, which browsers send.
     pub fetch_site: Option<&'a str>,
@@ -229,9 +229,9 @@ impl Connection {
                         Err(error) => return waiting(&error),
                     }
                 }
-                // What still comes is thrown away: closing with unread input would reset the
-                // connection and the client might lose the answer. A client that keeps sending is
-                // cut off by the deadline, and gets one chunk a turn.
+                // Further input is discarded: closing with unread input would reset the connection,
+                // and the client might lose the answer. A client that keeps sending is cut off by
+                // the deadline, and gets one chunk a turn.
                 Step::Lingering { .. } => match self.stream.read(&mut [0; 2048]) {
                     Ok(0) => return Fate::Closed,
                     Ok(_) => return Fate::Open,
@@ -304,10 +304,10 @@ fn respond(
         _ => {}
     }
     if request.method != Some("GET") {
-        return (Answer::text(405, "nothing can be changed here: use GET"), true);
+        return (Answer::text(405, "this server changes nothing: use GET"), true);
     }
     if field("transfer-encoding").0.is_some() || field("content-length").0.is_some_and(|n| n != "0") {
-        return (Answer::text(400, "a GET request has no body here"), true);
+        return (Answer::text(400, "a GET request must not have a body"), true);
     }
     let target = request.path.unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));

@@ -1,6 +1,6 @@
-//! What all views share: HTTP on the loopback interface, a screen in the terminal, threads of the
-//! lowest urgency. What is shown is the affair of whoever shows it: the safety cell, the latency
-//! manager, the watch.
+//! Common parts of all views: HTTP on the loopback interface, a screen in the terminal, threads of
+//! the lowest urgency. The content comes from its users: the safety cell, the latency manager, the
+//! watch.
 //!
 //! A view must never delay what it looks at, and no client may wear it down: one thread serves all
 //! connections, and requests, time and the number of connections are bounded.

@@ -22,7 +22,7 @@ use crate::urgency::{self, Urgency};
 /// Most connections at once; when one more comes, the one nearest to its time limit is closed.
 const CONNECTIONS: usize = 32;
 
-/// What is served. The server's thread owns it; nothing here may wait.
+/// Served pages. The server's thread owns it; nothing here may wait.
 pub trait Pages: Send + 'static {
     /// The answer to a request, at this CLOCK_MONOTONIC time.
     fn answer(&mut self, request: &Request<'_>, now_ns: u64) -> Answer;

@@ -26,7 +26,7 @@ pub fn card(title: &str) -> Block<'_> {
 /// Time between two drawings. Keys are answered at once.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// How the terminal view ended.
+/// End of the terminal view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ViewExit {
     /// The user pressed `q`, Escape or Ctrl-C. Raw mode turns Ctrl-C into a key, so no signal was
@@ -49,7 +49,7 @@ pub fn is_possible() -> bool {
 /// [`Error::Terminal`] where standard output or input is not a terminal, or it fails.
 pub fn show(stop: &AtomicBool, mut draw: impl FnMut(&mut Frame<'_>)) -> Result<ViewExit, Error> {
     if !is_possible() {
-        let text = "standard input and output are not both a terminal";
+        let text = "standard input and output are not both terminals";
         return Err(Error::Terminal(std::io::Error::other(text)));
     }
     let _restore = Restore;
@@ -107,7 +107,7 @@ impl TerminalView {
     ///
     /// # Errors
     /// [`Error::Thread`] or [`Error::Idle`] where the thread cannot be made or given its urgency.
-    /// What goes wrong with the terminal comes out of [`Self::stop`].
+    /// Errors of the terminal are returned by [`Self::stop`].
     pub fn start(urgency: Urgency, draw: impl FnMut(&mut Frame<'_>) + Send + 'static) -> Result<Self, Error> {
         let (stop, exit) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (send, result) = std::sync::mpsc::sync_channel(1);

@@ -8,7 +8,7 @@ use takt_rt::thread::Handle;
 
 use crate::error::Error;
 
-/// How a view thread is scheduled.
+/// Scheduling of a view thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Urgency {

@@ -1,5 +1,5 @@
-//! What the findings suggest: priority, placement, another process. Each proposal says how much of
-//! the lateness it is about, and the one that is about most comes first.
+//! Proposals derived from the findings: priority, placement, another process. Each proposal states
+//! its share of the lateness, and the one with the largest share comes first.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ const LEAST: f64 = 0.05;
 /// Proposals that are made.
 const MOST: usize = 12;
 
-/// What is late by them is named so.
+/// Name for lateness that it causes.
 const COLLECTOR: &str = "Python's garbage collector";
 const LOCK: &str = "Python's interpreter lock (GIL)";
 
@@ -28,7 +28,7 @@ pub(crate) fn advise(report: &mut Report, pythons: &Pythons, own: &BTreeSet<i32>
     report.proposals = proposals(&report.threads, &report.python, own);
 }
 
-/// What may help, first what is about most.
+/// Proposals, the one about most lateness first.
 fn proposals(threads: &[LoopReport], pythons: &[PythonReport], own: &BTreeSet<i32>) -> Vec<String> {
     let mut all = Vec::new();
     // Of equal ones the more special is first.
@@ -94,8 +94,8 @@ fn of_all(threads: &[LoopReport], cause: Cause) -> f64 {
     totals.filter(|total| total.cause == cause).map(|total| total.us).sum()
 }
 
-/// What may help against each cause that took a part of a thread's lateness, and against the one
-/// that took most whatever its part is.
+/// Proposals against each cause that took a part of a thread's lateness, and against the largest
+/// one whatever its share.
 fn for_thread(
     thread: &LoopReport,
     threads: &[LoopReport],
@@ -119,60 +119,60 @@ fn against(thread: &LoopReport, total: &Total, own: &BTreeSet<i32>) -> String {
     match total.cause {
         // In another control group or session than takt, its lowest priority does not count.
         Cause::HigherPriority | Cause::OwnThread if is_of(who, own) => {
-            format!("this watch itself took its CPU ({who}): --let-idle leaves CPUs alone")
+            format!("this watch took its CPU ({who}): use --let-idle, which leaves CPUs alone")
         }
         Cause::HigherPriority | Cause::OwnThread if is_real_time => {
             let who = or("other threads");
-            format!("placement: keep {who} off CPUs {cpus} (taskset, cpusets), or give it less priority")
+            format!("placement: keep {who} off CPUs {cpus} (taskset, cpusets), or lower its priority")
         }
         Cause::HigherPriority | Cause::OwnThread => {
             format!("priority: chrt -f -p 50 {tid} puts it before {}", or("other threads"))
         }
         Cause::Interrupt | Cause::Softirq => format!(
-            "placement: a CPU without {} (takt doctor shows where interrupts go)",
+            "placement: use a CPU without {} (takt doctor shows where interrupts go)",
             or("this interrupt or softirq")
         ),
         Cause::Unpreemptible | Cause::InterruptsOff => format!(
-            "kernel: {} could not be interrupted: another CPU for the loop, or a PREEMPT_RT kernel, which makes most of these short",
+            "kernel: {} could not be preempted: give the loop another CPU, or use a PREEMPT_RT kernel, which makes most such sections short",
             or("something in the kernel")
         ),
         Cause::Lock => format!(
-            "lock: it waits for {}, which holds its lock: keep slow work out of the lock, and make it a mutex with priority \
-             inheritance (PTHREAD_PRIO_INHERIT)",
+            "lock: it waits for {}, which holds the lock: keep slow work out of the lock, and use a mutex with priority inheritance \
+             (PTHREAD_PRIO_INHERIT)",
             or("a thread")
         ),
         Cause::Waited => format!(
-            "wait: it waits for {} in the middle of its cycle: do not wait there, or give that work priority",
+            "wait: it waits for {} in the middle of its cycle: avoid the wait, or raise that work's priority",
             or("something")
         ),
-        Cause::PageFault => "memory: mlockall(MCL_CURRENT | MCL_FUTURE), and touch all of it before the loop begins".to_owned(),
-        Cause::Migration => format!("placement: one CPU of its own (taskset -pc CPU {tid}); now {cpus}"),
+        Cause::PageFault => "memory: call mlockall(MCL_CURRENT | MCL_FUTURE), and touch all memory before the loop begins".to_owned(),
+        Cause::Migration => format!("placement: bind it to one CPU (taskset -pc CPU {tid}); now {cpus}"),
         Cause::IdleExit => {
-            "idle states: hold /dev/cpu_dma_latency open with 0 in it, or limit the states (takt doctor)".to_owned()
+            "idle states: write 0 to /dev/cpu_dma_latency and keep it open, or limit the states (takt doctor)".to_owned()
         }
-        Cause::Frequency => "frequency: the governor `performance` (takt doctor)".to_owned(),
+        Cause::Frequency => "frequency: use the governor `performance` (takt doctor)".to_owned(),
         Cause::Throttled => {
-            "budget: it used its own up: a longer one (kernel.sched_rt_runtime_us, or its reservation), or less work".to_owned()
+            "budget: it used up its budget: raise the budget (kernel.sched_rt_runtime_us, or its reservation), or reduce its work".to_owned()
         }
         Cause::Steal | Cause::Gap => {
-            "the machine under this one took the time, and no setting in here helps: a host of its own, or CPUs of its own there"
+            "hypervisor: the host took the time, and no setting in this guest helps: use a dedicated host, or dedicated CPUs on it"
                 .to_owned()
         }
-        Cause::Stopped => format!("signals: it was stopped ({}): no debugger or job control", or("by a signal")),
+        Cause::Stopped => format!("signals: it was stopped ({}): avoid debuggers and job control", or("by a signal")),
         Cause::Execution | Cause::ExecutionOrFirmware => {
-            format!("its own code: profile it (perf record -t {tid}), or take work out of the loop")
+            format!("its own code: profile it (perf record -t {tid}), or move work out of the loop")
         }
         Cause::TimerLate if !is_real_time && thread.timer_slack_us.is_some() => format!(
-            "timer slack: a real-time policy has none (chrt -f -p 50 {tid}); without one prctl(PR_SET_TIMERSLACK, 1)"
+            "timer slack: use a real-time policy, which has none (chrt -f -p 50 {tid}), or call prctl(PR_SET_TIMERSLACK, 1)"
         ),
         Cause::TimerLate => {
-            "timer: it fired late: interrupts off, or the machine under this one (takt doctor)".to_owned()
+            "timer: it fired late because interrupts were off or the host was late (takt doctor)".to_owned()
         }
         Cause::PreviousJob => {
-            "a cycle before it, whose cause is not known, took too long: watch again with --all-events".to_owned()
+            "backlog: an earlier cycle took too long, and its cause is not known: watch again with --all-events".to_owned()
         }
         Cause::EventsLost | Cause::NotRecorded | Cause::Unknown => {
-            "not known what: watch again with --all-events, or for longer".to_owned()
+            "unknown cause: watch again with --all-events, or for longer".to_owned()
         }
     }
 }
@@ -195,8 +195,8 @@ fn for_python(python: &PythonReport, threads: &[LoopReport], proposals: &mut Vec
             waited.map_or(0.0, |total| total.us),
             waited.map_or(0.0, |total| of_all(threads, total.cause)),
             format!(
-                "{} ({}): process split: it waited for Python's interpreter lock (GIL) at {:.0} % of {} looks, mostly held by {holder}: \
-                 give that thread's work a process of its own (multiprocessing), or an interpreter with a lock of its own",
+                "{} ({}): process split: it waited for Python's interpreter lock (GIL) in {:.0} % of {} samples, mostly held by {holder}: \
+                 move that thread's work to another process (multiprocessing), or to an interpreter with its own lock",
                 wait.thread,
                 wait.tid,
                 100.0 * wait.share,
@@ -210,8 +210,8 @@ fn for_python(python: &PythonReport, threads: &[LoopReport], proposals: &mut Vec
             us,
             us,
             format!(
-                "process {}: the garbage collector took most of {} of the worst late cycles ({} collections, {:.1} ms, the longest {:.1} \
-                 ms): gc.freeze() behind the start, gc.disable(), and gc.collect() where the loop has time",
+                "process {}: the garbage collector took most of the time of {} of the worst late cycles ({} collections, {:.1} ms, the \
+                 longest {:.1} ms): call gc.freeze() after start-up and gc.disable(), and gc.collect() when the loop has time",
                 python.pid,
                 collector.late_cycles,
                 collector.collections,
@@ -291,7 +291,7 @@ mod tests {
             assert_eq!(found.len(), 1, "{cause:?}");
         }
         let by_own = thread(1, &[(Cause::HigherPriority, "takt (nice -10, tid 812)", 10.0)]);
-        assert!(proposals(&[by_own], &[], &own)[0].contains("this watch itself"));
+        assert!(proposals(&[by_own], &[], &own)[0].contains("this watch took its CPU"));
     }
 
     #[test]

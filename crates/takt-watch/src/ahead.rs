@@ -1,4 +1,4 @@
-//! What a watch would need, without one.
+//! Requirements of a watch, checked without starting one.
 
 use takt_trace::calls::Calls;
 use takt_trace::{TraceOptions, Tracer};
@@ -9,23 +9,23 @@ use crate::target::{Target, Watched};
 use crate::watcher::FollowBy;
 use crate::windows::Followed;
 
-/// What a look ahead found.
+/// Result of a check before a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ahead {
-    /// What would be watched.
+    /// The target of the watch.
     pub target: String,
     /// Its threads and processes that run now.
     pub threads: usize,
     pub processes: usize,
-    /// Who would follow the threads.
+    /// The follower of the threads.
     pub followed_by: FollowBy,
-    /// Why kernel events cannot be had; None where they can.
+    /// Reason why kernel events are not available; None if they are.
     pub untraced: Option<String>,
-    /// Why sends and writes of threads cannot be followed; None where they can.
+    /// Reason why sends and writes of threads cannot be followed; None if they can.
     pub no_calls: Option<String>,
-    /// Why no link can be followed; None where one can.
+    /// Reason why no link can be followed; None if one can.
     pub no_links: Option<String>,
-    /// What is missing, with its fix; what it can do without at a price, too.
+    /// Missing rights and features with their fix, including those that can be replaced at a price.
     pub missing: Vec<Missing>,
 }
 
@@ -43,7 +43,7 @@ pub fn look_ahead(target: &Target) -> Ahead {
     watched.refresh();
     let facts = Facts::read();
     let (followed_by, untraced) = if facts.own_pids {
-        let why = "the kernel's events name threads by other numbers than this program knows";
+        let why = "the kernel's events use thread ids of another namespace";
         (FollowBy::Events, Some(why.to_owned()))
     } else if Followed::start().is_ok() {
         (FollowBy::Kernel, tracer())
@@ -64,7 +64,7 @@ pub fn look_ahead(target: &Target) -> Ahead {
     }
 }
 
-/// Why no events can be had.
+/// Reason why events are not available.
 fn tracer() -> Option<String> {
     let options = TraceOptions { keep_awake: takt_trace::KeepAwake::Off, ..TraceOptions::default() };
     match Tracer::start(&options).and_then(Tracer::stop) {

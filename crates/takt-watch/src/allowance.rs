@@ -1,20 +1,20 @@
-//! What looking at late cycles may cost: CPU time, since a window of a busy machine has ten times
-//! the events of a quiet one.
+//! Budget of CPU time for analysing late cycles, since a window of a busy machine has ten times the
+//! events of a quiet one.
 //!
-//! All of a watch is to take [`SHARE`] of a CPU. What following threads does not need of it, the
-//! events round late cycles may take: where all is late, some of them are looked at and the others
-//! counted.
+//! All of a watch is to take [`SHARE`] of a CPU. Events around late cycles may use the rest that
+//! following threads does not need: if all cycles are late, some of them are examined and the
+//! others counted.
 
 /// Of a CPU: 1 % is what ten loops of 1 kHz may cost, from the first 40 s on, what may be taken to
 /// begin with among it.
 const SHARE: f64 = 0.0072;
-/// What following takes until it was seen: nearly what ten such loops do.
+/// Assumed CPU share of following until it is measured: nearly that of ten such loops.
 const USUAL_FOLLOWING: f64 = 0.004;
-/// Where following alone takes that much, so much all the same.
+/// Share that remains even if following alone takes the whole budget.
 const AT_LEAST: f64 = 0.001;
 /// To begin with, and saved up at most: some twenty windows of a busy machine.
 const BURST_NS: f64 = 100e6;
-/// What following takes is averaged over so much time: it comes in lumps, every second and at every
+/// Time over which the cost of following is averaged: it comes in lumps, every second and at every
 /// search for a period.
 const AVERAGE_NS: f64 = 5e9;
 /// When all is used up, reading begins again at so much: each time events are searched that nobody
@@ -73,7 +73,7 @@ impl Allowance {
     }
 
     /// Takes what reading and judging so much more time is going to cost, for a cycle that was so
-    /// late; None where it is too much. What is later than all before may take it in advance.
+    /// late; None where it is too much. A later cycle than all before may take it in advance.
     pub(crate) fn take(&mut self, length_ns: u64, late_ns: u64) -> Option<f64> {
         let is_latest = late_ns > self.latest_ns;
         self.latest_ns = self.latest_ns.max(late_ns);
@@ -106,8 +106,8 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// Ten minutes of ticks: every one has `late` cycles whose windows cost `cost_ns` each, and
-    /// following takes `followed_ns`, all of a second at once. What late cycles took, and how many
-    /// were looked at.
+    /// following takes `followed_ns`, all of a second at once. Returns the cost of late cycles, and
+    /// the number of examined ones.
     fn watched(late: u64, cost_ns: u64, followed_ns: u64) -> (u64, u64) {
         watched_for(6000, late, cost_ns, followed_ns)
     }

@@ -65,7 +65,7 @@ impl Coarse {
         }
     }
 
-    /// What they say.
+    /// Returns the report.
     pub fn report(&self, target: &str, why: &str) -> Report {
         let mut threads: Vec<LoopReport> = self
             .threads
@@ -97,8 +97,8 @@ impl Coarse {
             proposals: Vec::new(),
             untraced: Some(why.to_owned()),
             notes: vec![
-                "without kernel events: rates are of sleeps, lateness is the mean wait for a CPU (schedstat); there are no \
-                 periods, no single cycles and no causes"
+                "without kernel events: rates count sleeps, and lateness is the mean wait for a CPU (schedstat); periods, single cycles \
+                 and causes are not known"
                     .to_owned(),
             ],
             exit_status: None,

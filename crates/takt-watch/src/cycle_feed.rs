@@ -8,7 +8,7 @@ use takt_trace::{KeepAwake, TraceError, TraceOptions, Tracer};
 use crate::watcher::Watcher;
 use crate::windows::Followed;
 
-/// Where the cycles come from. CPUs are not kept awake for it.
+/// Source of the cycles. CPUs are not kept awake for it.
 #[derive(Debug)]
 pub struct CycleFeed(Source);
 
@@ -29,7 +29,7 @@ impl CycleFeed {
         if let Ok(followed) = Followed::start() {
             watcher.in_kernel = true;
             let mut feed = Self(Source::Kernel(Box::new(followed)));
-            // Who is watched is reported to the kernel with the first take.
+            // The kernel learns the watched threads with the first take.
             feed.take(watcher, &mut |_, _| {})?;
             return Ok(feed);
         }

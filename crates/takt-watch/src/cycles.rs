@@ -32,8 +32,8 @@ const CHANGED: usize = 32;
 /// that: something else begins them now.
 const FORSAKEN: f64 = 8.0;
 
-/// Whoever sleeps for a time, and not until one, is woken at distances that differ by more than
-/// this; a timer that is set to a time comes to the nanosecond.
+/// Largest scatter of distances for a thread that sleeps until a time. A thread that sleeps *for* a
+/// time exceeds it; a timer that is set to a time arrives to the nanosecond.
 const DRIFTS_NS: u64 = 1_000;
 /// Sleeps that a loop could poll with are shorter.
 const POLLS_NS: f64 = 1e6;
@@ -43,7 +43,7 @@ const POLLS_PER_CYCLE: f64 = 1.8;
 /// More cycles in a period, on average, are no cycles of it.
 const MAX_PER_PERIOD: f64 = 1.5;
 
-/// What begins the cycles of a thread.
+/// The kind of wake-up that begins the cycles of a thread.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rhythm {
     /// The wake-ups that begin a cycle; None: every wake-up does.
@@ -55,7 +55,7 @@ pub struct Rhythm {
 #[derive(Debug, Default)]
 struct Series {
     times: VecDeque<u64>,
-    /// What the thread did after each of them.
+    /// The thread's actions after each of them.
     done: VecDeque<Done>,
     count: u64,
     /// The search costs milliseconds where there is no period, so it is made anew only when there
@@ -126,7 +126,7 @@ pub struct Change {
     /// The periods before and since, nanoseconds.
     pub from_ns: f64,
     pub to_ns: f64,
-    /// How often it has changed it by now.
+    /// Number of changes so far.
     pub times: u64,
 }
 
@@ -138,14 +138,14 @@ struct Open {
     last: Activation,
 }
 
-/// How many releases did not come in a distance between two, and how far that is from what it
-/// should be, nanoseconds.
+/// Number of releases missing in the distance between two, and the difference from the expected
+/// distance, nanoseconds.
 fn missed(distance: f64, period: &Period) -> (u64, u64) {
     let Some(group) = period.group.filter(|group| !group.is_one_cycle) else {
         let periods = (distance / period.ns).round();
         return ((periods as u64).saturating_sub(1), (distance - periods.max(1.0) * period.ns).abs() as u64);
     };
-    // What is beyond the longest pause that the group has.
+    // Time beyond the group's longest pause.
     let beyond = ((distance - group.longest_ns()) / period.ns).round();
     let off = group.distances_ns().iter().map(|expected| (distance - expected).abs());
     (beyond as u64, off.fold(f64::INFINITY, f64::min) as u64)
@@ -156,7 +156,7 @@ fn missed(distance: f64, period: &Period) -> (u64, u64) {
 pub struct Intervals {
     /// In order of length, nanoseconds.
     pub sorted_ns: Vec<u64>,
-    /// How they repeat, where they are not equal.
+    /// Pattern of their repetition, if they are not equal.
     pub group: Option<Group>,
 }
 
@@ -165,7 +165,7 @@ pub struct Intervals {
 pub struct Cycles {
     sources: BTreeMap<Source, Series>,
     all: Series,
-    /// What begins its cycles, as far as it is known.
+    /// The kind of wake-up that begins its cycles, as far as it is known.
     pub rhythm: Option<Rhythm>,
     /// The period was reported by the user.
     is_reported: bool,
@@ -173,7 +173,7 @@ pub struct Cycles {
     next: u64,
     /// Releases that did not come.
     pub missed: u64,
-    /// How many did not come before each of the newest ones, and when those did.
+    /// Number of missing cycles before each of the newest ones, and the times of those.
     newest_missed: VecDeque<(u64, u64)>,
     /// The newest change of the period.
     pub change: Option<Change>,
@@ -258,8 +258,8 @@ impl Cycles {
         Some(Intervals { sorted_ns, group: rhythm.period?.group })
     }
 
-    /// How long no cycle has begun until `until_ns`, and how many should have, by its period; None
-    /// where the last one may still be under way.
+    /// Time without a new cycle until `until_ns`, and the number of cycles due in it by its period;
+    /// None if the last one may still be running.
     pub fn silence(&self, period_ns: f64, until_ns: u64) -> Option<(u64, u64)> {
         let silent_ns = until_ns.saturating_sub(self.last_planned_ns?);
         let periods = silent_ns as f64 / period_ns;
@@ -297,7 +297,7 @@ impl Cycles {
             }
         }
         let Some(series) = source.and_then(|source| self.sources.get_mut(&source)) else { return };
-        // What goes on as before costs no more than this.
+        // A steady continuation costs no more than this.
         if of(series, 2).iter().any(|&distance| is_near(distance, ns)) {
             return;
         }
@@ -328,10 +328,10 @@ impl Cycles {
         self.change = Some(Change { seen_ns, from_ns: ns, to_ns: now_ns, times });
     }
 
-    /// What begins the cycles: the most frequent kind of wake-up that has a period, or that has the
-    /// reported one; else all of them together.
+    /// Finds the wake-ups that begin the cycles: the most frequent kind that has a period, or that
+    /// has the given one; otherwise all of them together.
     fn find_rhythm(&mut self, given: Option<f64>) {
-        // What wakes it seldom begins no cycle of it, and each search costs.
+        // A source that rarely wakes it begins none of its cycles, and each search costs time.
         let least = self.all.count / MIN_PART;
         let mut periodic: Vec<(Source, Period, u64)> = self
             .sources
@@ -602,7 +602,7 @@ mod tests {
             (3_000_000, &[0, 800_000, 1_700_000], &[800_000.0, 900_000.0, 1_300_000.0]),
             (1_000_000, &[0, 900_000], &[100_000.0, 900_000.0]),
             (1_000_000, &[0, 100_000], &[100_000.0, 900_000.0]),
-            // Where every third release, or two of four, did not come it would look the same.
+            // A loop that skips every third release, or two of four, would look the same.
             (1_500_000, &[0, 500_000], &[500_000.0, 1_000_000.0]),
             (4_000_000, &[0, 1_000_000], &[1_000_000.0, 3_000_000.0]),
             (6_000_000, &[0, 300_000, 700_000], &[300_000.0, 400_000.0, 5_300_000.0]),

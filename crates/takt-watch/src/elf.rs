@@ -12,14 +12,14 @@ use takt_trace::probe::ProbePoint;
 const MAX_BYTES: u64 = 64 << 20;
 const MAX_SECTIONS: u16 = 4096;
 
-/// What is known of an interpreter's file.
+/// Facts about an interpreter's file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Facts {
     /// Address (as linked) and size of `_PyRuntime`, which holds the lock.
     pub(crate) runtime: Option<(u64, u64)>,
     /// Begin and end of a collection.
     pub(crate) collection: Option<[ProbePoint; 2]>,
-    /// What its addresses are more than offsets, for the part at the file's begin.
+    /// Difference between its addresses and offsets, for the part at the file's begin.
     pub(crate) linked_at: u64,
 }
 
@@ -188,7 +188,7 @@ fn probe(
         let provider = text_at(what, 24);
         let name = text_at(what, 24 + provider.len() as u64 + 1);
         if (provider, name) == ("python", wanted) {
-            // What moved since it was linked moved the base as well.
+            // The base moves with the segments that moved since linking.
             let moved = base.wrapping_sub(linked);
             let semaphore = match semaphore {
                 0 => 0,

@@ -1,18 +1,18 @@
-//! Why nothing can be watched.
+//! Errors of watching.
 
 use takt_trace::TraceError;
 
-/// Why nothing can be watched, with the way out.
+/// Reason why nothing can be watched, with the way out.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
     /// Nothing that was named is there.
-    #[error("{target}: nothing of it runs now; `ps -eLo pid,tid,comm` lists processes and threads")]
+    #[error("{target}: no such process or thread is running; `ps -eLo pid,tid,comm` lists them")]
     Nobody { target: String },
     /// `--cgroup` names none.
     #[error(
-        "--cgroup {path}: there is no such control group; accepted is a folder with cgroup.procs, its path below /sys/fs/cgroup \
-         (system.slice/NAME.service; `systemd-cgls` shows it), or the id of a container that runs (`docker ps`, `podman ps`)"
+        "--cgroup {path}: there is no such control group; expected a folder with cgroup.procs, its path below /sys/fs/cgroup \
+         (system.slice/NAME.service; `systemd-cgls` shows it), or the id of a running container (`docker ps`, `podman ps`)"
     )]
     NoCgroup { path: std::path::PathBuf },
     /// A link cannot be followed.
@@ -24,12 +24,12 @@ pub enum WatchError {
     #[cfg(feature = "ethercat")]
     #[error("--link {link}: {source}")]
     Interface { link: crate::link::Endpoint, source: takt_link_ethercat::segment::raw::InterfaceError },
-    /// What follows buses was left out when this program was built.
+    /// The part that follows buses was left out when this program was built.
     #[cfg(not(feature = "ethercat"))]
     #[error("--link {link}: this program was built without EtherCAT (the feature `humanoid`)")]
     NoEthercat { link: crate::link::Endpoint },
     /// More links than can be followed.
-    #[error("--link is given {given} times; accepted are up to {most}")]
+    #[error("--link is given {given} times; at most {most} are accepted")]
     Links { given: usize, most: usize },
     /// No memory for figures.
     #[error(transparent)]

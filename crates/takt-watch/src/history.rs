@@ -45,7 +45,7 @@ impl Window {
     }
 }
 
-/// What is remembered of the trace.
+/// The part of the trace that is kept.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     /// The last seconds.
@@ -130,7 +130,7 @@ impl History {
     }
 
     /// Takes the place of all events that were there: those of some windows, which are the trace's
-    /// spans. What is known of threads, interrupts and counters stays.
+    /// spans. The knowledge of threads, interrupts and counters stays.
     pub(crate) fn load(&mut self, mut windows: Trace) {
         to_monotonic(&mut windows.events);
         let cpus: BTreeSet<u16> = windows.events.iter().map(|event| event.cpu).collect();
@@ -189,7 +189,7 @@ impl History {
         self.trace.spans.last().map_or(0, |span| span.to_ns)
     }
 
-    /// Why the cycles in `late` were late, of the thread's `jobs`.
+    /// Judges the causes of the cycles in `late`, among the thread's `jobs`.
     pub(crate) fn judge(
         &mut self,
         tid: i32,
@@ -211,7 +211,7 @@ impl History {
             self.keep(tid, one);
         }
         let reported: BTreeSet<u64> = found.iter().map(|one| one.index).collect();
-        // What fell out of memory before it could be judged.
+        // Cycles that were dropped from memory before they could be judged.
         let uncovered = late
             .iter()
             .filter(|job| !reported.contains(&job.index))
@@ -256,7 +256,7 @@ impl History {
         }
     }
 
-    /// What woke a thread, in words.
+    /// The waker of a thread, in words.
     pub(crate) fn source(&self, source: Source) -> String {
         match source {
             Source::Timer(_) => "its timer".to_owned(),
@@ -268,7 +268,7 @@ impl History {
             Source::Softirq(number) => format!("software interrupt {}", Softirq(number).name()),
             Source::Other => "an interrupt of the CPU's own".to_owned(),
             Source::Call { number, file } => {
-                format!("nobody: it is awake, and calls {} of file {file}", takt_trace::calls::name(number))
+                format!("nobody: it is awake and calls {} on file {file}", takt_trace::calls::name(number))
             }
         }
     }
@@ -299,7 +299,7 @@ impl History {
     }
 }
 
-/// Whoever handles an interrupt has a folder below its own.
+/// An interrupt's handler has a folder below the interrupt's own.
 fn interrupt_name(irq: u32) -> Option<String> {
     let entries = std::fs::read_dir(format!("/proc/irq/{irq}")).ok()?;
     let folder = entries.flatten().find(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))?;
@@ -375,7 +375,7 @@ fn cut(trace: &Trace, tid: i32, jobs: &[JobRecord], late: &[JobRecord]) -> (Opti
             _ => spans.push(span),
         }
     }
-    // Where most of it would be copied, the whole is as good.
+    // If most of it would be copied, the whole trace is as good.
     let length_ns: u64 = spans.iter().map(|span| span.to_ns - span.from_ns).sum();
     let all_ns = trace.spans.iter().map(|span| span.to_ns.saturating_sub(span.from_ns)).sum::<u64>();
     if length_ns > all_ns / 2 {

@@ -10,8 +10,8 @@ const MAX_LETTERS: usize = 40;
 /// Letters of a command that are kept: it may hold a whole program.
 const MAX_OF_COMMAND: usize = 120;
 
-/// What a thread is to a watch, the most important first: others that have its name, and come and
-/// go, must not change the number of a loop.
+/// Rank of a thread in a watch, the most important first: other threads of its name that come and
+/// go must not change the number of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     /// Its own timer begins its cycles, or it spins.
@@ -76,7 +76,7 @@ fn plain(name: &str) -> String {
     if name.is_empty() { "unnamed".to_owned() } else { name }
 }
 
-/// What a watch of `target` is called, the same for the next one.
+/// Label of a watch of `target`, the same for the next watch.
 pub fn label(target: &Target, command: &str) -> String {
     match target {
         Target::Process(pid) => {

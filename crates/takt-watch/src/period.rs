@@ -7,8 +7,8 @@
 //! until one, drifts. Its square is corrected for the number of times in a block, so that random
 //! times come out at zero.
 //!
-//! What a person would not call periodic has no period: random times, and times on a grid of which
-//! most places are empty (the kernel's tick is such a grid).
+//! Series that a person would not call periodic have no period: random times, and times on a grid
+//! of which most places are empty (the kernel's tick is such a grid).
 
 use std::collections::BTreeSet;
 
@@ -135,7 +135,7 @@ pub fn find(times: &[u64]) -> Option<Period> {
     Some(Period { ns: refined(&at, ns), coherence, filled, group: None })
 }
 
-/// What every wake-up of a series did, in the order of its times.
+/// Actions after every wake-up of a series, in the order of its times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Done {
     /// When the thread went to sleep again.
@@ -144,10 +144,10 @@ pub struct Done {
     pub cpu_ns: u64,
 }
 
-/// As [`find`], where it is known what the thread did after each wake-up. That distinguishes what
-/// times alone cannot: a loop that comes to two of three releases, because it is at work at the
-/// third, from one that is woken at unequal distances; and cycles in pairs from one cycle with two
-/// sleeps.
+/// As [`find`], where it is known what the thread did after each wake-up. This distinguishes two
+/// cases that times alone cannot: a loop that comes to two of three releases because it is at work
+/// at the third, from one that is woken at unequal distances; and cycles in pairs from one cycle
+/// with two sleeps.
 pub fn find_by_work(times: &[u64], done: &[Done]) -> Option<Period> {
     let mut found = find(times)?;
     let count = times.len().min(done.len()).min(MOST);
@@ -260,7 +260,7 @@ fn in_groups(times: &[u64]) -> Option<Period> {
     })
 }
 
-/// How far distances are from the median of their place: four of five are nearer.
+/// Scatter of distances around the median of their place: four of five are nearer.
 fn spread(places: &[Vec<f64>], medians: &[f64]) -> Option<f64> {
     let mut off: Vec<f64> = Vec::new();
     for (place, median) in places.iter().zip(medians) {
@@ -352,7 +352,7 @@ fn scored(at: &[f64], ns: f64, block: f64) -> Score {
         let n = count as f64;
         sum += x * x + y * y - n;
         pairs += n * (n - 1.0);
-        // Which places of the grid have a time: the grid lies where this block's times gather.
+        // Places of the grid that have a time: the grid lies where this block's times gather.
         let phase = y.atan2(x) / std::f64::consts::TAU;
         let place = |time: f64| ((time - begin) / ns - phase + 0.5).floor() as i64;
         let (first, last) = (place(begin), this.last().map_or(0, |&time| place(time)));

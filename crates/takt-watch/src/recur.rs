@@ -30,13 +30,13 @@ const MAX_REPORTED: usize = 3;
 pub struct Recurrence {
     /// From one to the next, microseconds.
     pub every_us: f64,
-    /// How often it came. Late cycles close to each other are one time.
+    /// Number of occurrences. Late cycles close to each other count as one.
     pub times: u64,
     /// Late cycles in all these times.
     pub cycles: u64,
-    /// What held most of them up; null where no cause is known.
+    /// Cause of most of them; null if none is known.
     pub cause: Option<Cause>,
-    /// Whoever did; empty where nobody is to blame.
+    /// The thread or device behind it; empty if there is none.
     pub who: String,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Judged {
     pub(crate) planned_ns: u64,
     pub(crate) cause: Cause,
     pub(crate) who: String,
-    /// How late it was.
+    /// Its lateness.
     pub(crate) late_ns: u64,
 }
 
@@ -210,7 +210,7 @@ mod tests {
                 let at = second * 1000 * MS + cycle * 2 * MS;
                 late.push(at);
                 judged.push(cycle_of(at, Cause::HigherPriority, "hog", 5 * MS));
-                // What else it met then took less.
+                // Its other delays were smaller then.
                 if cycle == 3 {
                     judged.push(cycle_of(at, Cause::Interrupt, "local_timer", MS));
                 }

@@ -1,4 +1,4 @@
-//! What was found: the figures of every watched thread, and of all lateness together.
+//! Findings of a watch: the figures of every watched thread, and of all lateness together.
 
 use serde::{Deserialize, Serialize};
 use takt_otlp::Exponential;
@@ -39,22 +39,22 @@ impl LoopKind {
 pub struct Share {
     /// A thread, an interrupt, or words.
     pub who: String,
-    /// How often; 0 where times are meant.
+    /// Number of occurrences; 0 if the entry is a time.
     pub count: u64,
-    /// How long together, microseconds; 0 where counts are meant.
+    /// Total time, microseconds; 0 if the entry is a count.
     pub us: f64,
 }
 
-/// What so much of all lateness went to.
+/// Part of all lateness with one cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Total {
-    /// What it went to.
+    /// Its cause.
     pub cause: Cause,
-    /// Whoever took most of it; empty where nobody is to blame.
+    /// The thread or device that took most of it; empty if there is none.
     pub who: String,
-    /// How much, microseconds.
+    /// Its amount, microseconds.
     pub us: f64,
-    /// That as a share of all, 0 to 1.
+    /// Its share of all lateness, 0 to 1.
     pub share: f64,
     /// Late cycles in which it has a part.
     pub cycles: u64,
@@ -72,7 +72,8 @@ pub struct IntervalReport {
     pub max: f64,
     /// Releases come in groups: pairs, say.
     pub uneven: bool,
-    /// Where they do, the distances of one group, microseconds, the longest last; empty else.
+    /// Distances within one group if they are uneven, microseconds, the longest last; otherwise
+    /// empty.
     pub pattern: Vec<f64>,
     /// A group is one cycle, in which the thread sleeps several times and does something else each
     /// time.
@@ -82,7 +83,7 @@ pub struct IntervalReport {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoopReport {
     pub name: String,
-    /// What it is called in names of measures: the same in another watch of the same programs.
+    /// Name in measures, the same in another watch of the same programs.
     #[serde(default)]
     pub label: String,
     /// Its process.
@@ -129,19 +130,19 @@ pub struct LoopReport {
     pub cpus: String,
     /// CPUs that it ran on.
     pub ran_on: String,
-    /// How much later than it asked the kernel may wake it from a sleep: its timer slack; null for
-    /// real-time threads.
+    /// Timer slack, by which the kernel may delay its wake-ups from a sleep; null for real-time
+    /// threads.
     pub timer_slack_us: Option<f64>,
     /// So often did it lose its CPU in a cycle.
     pub preempted: u64,
     pub page_faults: u64,
-    /// Who woke it, the most frequent first.
+    /// Its wakers, the most frequent first.
     pub woken_by: Vec<Share>,
-    /// Who ran while it was ready to run, the longest first; over all cycles, not only late ones.
+    /// Threads that ran while it was ready, the longest first; over all cycles, not only late ones.
     pub kept_by: Vec<Share>,
     /// Causes of its late cycles, the most frequent first.
     pub causes: Vec<CauseRow>,
-    /// Where the time of all its late cycles went, greatest first.
+    /// Causes of all its late cycles' lost time, greatest first.
     pub totals: Vec<Total>,
     /// Its late cycles that come again with a period.
     #[serde(default)]
@@ -167,7 +168,7 @@ impl LoopReport {
 /// Everything.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// What was watched.
+    /// The target of the watch.
     pub target: String,
     /// For how long, seconds.
     pub seconds: f64,
@@ -176,37 +177,37 @@ pub struct Report {
     pub threads: Vec<LoopReport>,
     /// The links that were asked for.
     pub links: Vec<crate::link::LinkReport>,
-    /// Where the time of all late cycles of all threads went, greatest first.
+    /// Causes of the lost time of all late cycles of all threads, greatest first.
     pub totals: Vec<Total>,
-    /// Who followed the threads: the kernel itself, or this program by the kernel's events.
+    /// The follower of the threads: the kernel itself, or this program with the kernel's events.
     #[serde(default)]
     pub followed_by: crate::watcher::FollowBy,
     /// Kernel events and records that were read.
     pub events: u64,
     /// Kernel events that were lost: nothing is said about the cycles that they belong to.
     pub lost_events: u64,
-    /// What the watching program itself took, percent of one CPU; what the kernel's tracepoints
-    /// cost is beside that.
+    /// CPU time of the watching program, percent of one CPU; the cost of the kernel's tracepoints
+    /// comes on top.
     pub watcher_cpu_percent: f64,
     /// Lateness that it caused: time of late cycles in which its own threads had the CPU,
     /// microseconds.
     #[serde(default)]
     pub watcher_lateness_us: f64,
-    /// That as a share of all lateness, 0 to 1; null where nothing was late.
+    /// Its share of all lateness, 0 to 1; null if nothing was late.
     #[serde(default)]
     pub watcher_lateness_share: Option<f64>,
     /// CPUs that were kept out of idle, because their idle time leaves no events.
     pub kept_awake: Vec<u16>,
-    /// Why kernel events could not be had, with the way out; null where they could. Without them
-    /// there are neither periods nor causes.
+    /// Reason why kernel events were not available, with the way out; null if they were. Without
+    /// them there are neither periods nor causes.
     pub untraced: Option<String>,
     /// The watched programs in Python.
     #[serde(default)]
     pub python: Vec<crate::python::PythonReport>,
-    /// What the findings suggest, and how much of the lateness each is about.
+    /// Proposals from the findings, each with the lateness that it is about.
     #[serde(default)]
     pub proposals: Vec<String>,
-    /// What a reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
     /// Exit status of the command that was run, 128 and the number of the signal that ended it;
     /// null where none was.

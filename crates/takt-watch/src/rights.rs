@@ -1,5 +1,5 @@
-//! What this process lacks to see kernel events, and how to give it: on the machine, in Docker,
-//! Podman, Kubernetes.
+//! Rights that this process lacks to see kernel events, and the way to grant them: on the machine,
+//! in Docker, Podman, Kubernetes.
 
 use std::fs;
 use std::path::Path;
@@ -7,13 +7,13 @@ use std::path::Path;
 /// A thing that is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// What is missing, and how that was found.
+    /// The missing right, and how that was found.
     pub what: String,
-    /// How to give it.
+    /// Way to grant it.
     pub fix: String,
 }
 
-/// What was read of the machine and of this process.
+/// Facts read about the machine and this process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
     /// Effective capabilities.
@@ -40,7 +40,7 @@ pub struct Facts {
     pub not_root: bool,
 }
 
-/// Where a container runs.
+/// Kind of the container's engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Container {
     Docker,
@@ -61,8 +61,8 @@ const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// Whether `perf_event_open` never reaches the kernel. That answers one which nobody means with
-/// EINVAL before it looks at any right, and a filter answers with EPERM or ENOSYS.
+/// Whether `perf_event_open` never reaches the kernel. The kernel answers an invalid request with
+/// EINVAL before it checks any right, and a filter answers with EPERM or ENOSYS.
 fn filtered() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let is_filter = |line: &str| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "2");
@@ -134,7 +134,7 @@ impl Facts {
         self.paranoid.is_some_and(|level| level < 0)
     }
 
-    /// What is missing; nothing where everything is there.
+    /// Missing rights; empty if all are present.
     pub fn missing(&self) -> Vec<Missing> {
         let mut missing = Vec::new();
         let mut add = |what: String, fix: &str| missing.push(Missing { what, fix: fix.to_owned() });
@@ -142,12 +142,14 @@ impl Facts {
             let fix = match self.container {
                 Some(Container::Kubernetes) => "a pod without `hostUsers: false`",
                 Some(_) => {
-                    "an engine that runs as root (`--userns=host`, where it remaps users); a container of a rootless one cannot be given them: watch from the host, by `--cgroup`"
+                    "an engine that runs as root (`--userns=host`, where it remaps users); a container of a rootless engine cannot have \
+                     them: watch from the host with `--cgroup`"
                 }
-                None => "watch from outside of it, as root",
+                None => "watch from outside the container, as root",
             };
             add(
-                "the host's users (capabilities in a user namespace of its own let nobody trace)".to_owned(),
+                "the host's users (capabilities in a separate user namespace do not allow tracing)"
+                    .to_owned(),
                 fix,
             );
         }
@@ -158,7 +160,7 @@ impl Facts {
                     "run as root, or `setcap cap_perfmon,cap_bpf,cap_ipc_lock,cap_dac_read_search+ep PROGRAM`, or `sysctl kernel.perf_event_paranoid=-1`"
                 }
                 Some(_) if self.not_root => {
-                    "give the container CAP_PERFMON, and run it as root, for other users get no capability (below)"
+                    "give the container CAP_PERFMON and run it as root, because other users get no capabilities (below)"
                 }
                 Some(_) => "give the container CAP_PERFMON (below)",
             };
@@ -181,8 +183,8 @@ impl Facts {
             add("tracefs is not mounted at /sys/kernel/tracing".to_owned(), fix);
         } else if self.mounted && !self.readable && !self.has(DAC_READ_SEARCH) && !self.has(DAC_OVERRIDE) {
             add(
-                "the files of tracefs cannot be read".to_owned(),
-                "CAP_DAC_READ_SEARCH, or `mount -o remount,gid=GROUP,mode=750 /sys/kernel/tracing` for a group of yours",
+                "the files in tracefs cannot be read".to_owned(),
+                "CAP_DAC_READ_SEARCH, or `mount -o remount,gid=GROUP,mode=750 /sys/kernel/tracing` for one of your groups",
             );
         }
         if let Some(mode) = &self.lockdown {
@@ -192,10 +194,10 @@ impl Facts {
         if self.own_pids {
             let fix = match self.container {
                 Some(Container::Kubernetes) => {
-                    "`hostPID: true` (below): events name threads by the host's numbers"
+                    "`hostPID: true` (below): events identify threads by the host's ids"
                 }
-                Some(_) => "`--pid=host` (below): events name threads by the host's numbers",
-                None => "watch from the host: events name threads by the host's numbers",
+                Some(_) => "`--pid=host` (below): events identify threads by the host's ids",
+                None => "watch from the host: events identify threads by the host's ids",
             };
             add("the host's process ids (this process has its own namespace of them)".to_owned(), fix);
         }
@@ -203,7 +205,7 @@ impl Facts {
         missing
     }
 
-    /// What it can do without, at a price.
+    /// Missing rights that can be replaced at a price.
     fn dearer(&self) -> Vec<Missing> {
         let fix = |capability: &str, more: &str| match self.container {
             Some(_) => format!("give the container CAP_{capability}{more} (below)"),
@@ -212,15 +214,14 @@ impl Facts {
         let mut missing = Vec::new();
         if !self.may(BPF) {
             let what =
-                "CAP_BPF (all events of the machine are read instead, which takes more CPU time)".to_owned();
+                "CAP_BPF (without it, takt reads all events of the machine, which takes more CPU time)"
+                    .to_owned();
             missing.push(Missing { what, fix: fix("BPF", "") });
         }
         if let Some(kib) =
             self.lockable_kib.filter(|_| !(self.has(IPC_LOCK) && !self.own_users || self.is_open()))
         {
-            let what = format!(
-                "CAP_IPC_LOCK (events have buffers of at most {kib} KiB to lie in until they are read)"
-            );
+            let what = format!("CAP_IPC_LOCK (without it, event buffers are limited to {kib} KiB)");
             missing.push(Missing { what, fix: fix("IPC_LOCK", ", or `ulimit -l unlimited`") });
         }
         missing
@@ -244,7 +245,7 @@ impl Facts {
         text
     }
 
-    /// What a container of Docker or Podman needs.
+    /// Options that a container of Docker or Podman needs.
     fn command_line(&self, container: Container) -> String {
         let line = |engine: &str, capabilities: &[&str], option: &str| {
             let mut line = format!("{engine} run");
@@ -261,11 +262,11 @@ impl Facts {
             // 2025.
             Container::Podman => {
                 line("sudo podman", &CAPABILITIES, "--security-opt seccomp=unconfined ")
-                    + "  (where SELinux confines containers: --security-opt label=disable, too)\n"
+                    + "  (if SELinux confines containers, add --security-opt label=disable)\n"
             }
             _ => {
                 line("docker", &CAPABILITIES, "")
-                    + "or, before Docker 23, which knows neither PERFMON nor BPF:\n"
+                    + "or, before Docker 23, which has neither PERFMON nor BPF:\n"
                     + &line("docker", &OLD_CAPABILITIES, "")
             }
         }
@@ -278,7 +279,7 @@ const CAPABILITIES: [&str; 5] = ["PERFMON", "BPF", "IPC_LOCK", "DAC_READ_SEARCH"
 /// The same where it is all one capability.
 const OLD_CAPABILITIES: [&str; 4] = ["SYS_ADMIN", "IPC_LOCK", "DAC_READ_SEARCH", "SYSLOG"];
 
-/// What a pod of Kubernetes needs.
+/// Fields that a pod of Kubernetes needs.
 pub const KUBERNETES: &str = "\
 spec:
   hostPID: true
@@ -347,7 +348,7 @@ mod tests {
         for capability in CAPABILITIES {
             assert!(text.contains(capability) && KUBERNETES.contains(capability), "{capability}");
         }
-        // Where nothing stands below, nothing is said to.
+        // If there is no text below, the advice does not refer to it.
         let unknown = Facts { container: None, ..bare };
         assert!(!unknown.advice().contains("below"), "{}", unknown.advice());
     }

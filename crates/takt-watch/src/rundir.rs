@@ -1,4 +1,4 @@
-//! What a watch leaves behind, as every other run: cycles of each thread, the report, the worst
+//! Run directory of a watch, as of every other run: cycles of each thread, the report, the worst
 //! windows for ui.perfetto.dev.
 
 use std::collections::BTreeMap;
@@ -24,8 +24,8 @@ pub const LATE_FILE: &str = "late.perfetto-trace";
 /// Analysis of all late threads together, in the form of `takt trace`'s, which reports show.
 pub const TRACE_FILE: &str = "trace.json";
 
-/// Rows that are written of one thread: 10 hours of 1 kHz take some 1.5 GB. What is beyond is in
-/// the report's figures alone.
+/// Rows that are written of one thread: 10 hours of 1 kHz take some 1.5 GB. Further cycles are only
+/// in the report's figures.
 const MAX_ROWS: u64 = 36_000_000;
 /// Threads whose cycles are written.
 const MAX_THREADS: usize = 64;
@@ -49,7 +49,7 @@ pub struct Recording {
     files: BTreeMap<i32, NumberFile>,
     rows: bool,
     flushed: Instant,
-    /// Why it is not whole: what is measured goes on without it.
+    /// Reason why it is incomplete: measuring continues without it.
     failed: Option<WatchError>,
     rows_lost: u64,
 }
@@ -97,12 +97,12 @@ impl Recording {
         self.dir.discard();
     }
 
-    /// Where it is.
+    /// Path of the run directory.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// What was recorded, with what of it is in memory alone.
+    /// The run directory, with the data that is only in memory.
     pub fn dir(&self) -> &RunDir {
         &self.dir
     }
@@ -115,7 +115,7 @@ impl Recording {
         Ok(self.dir.write_json(RUN_FILE, &all)?)
     }
 
-    /// Why it could not be written as a whole: a disk that is full, say. The report is whole all
+    /// Reason why it could not be written completely, such as a full disk. The report is whole all
     /// the same.
     pub fn failed(&self) -> Option<&WatchError> {
         self.failed.as_ref()
@@ -158,7 +158,7 @@ impl Recording {
         self.header.problems.clone_from(&report.notes);
         if let Some(error) = &self.failed {
             let rows = self.rows_lost;
-            self.header.problems.push(format!("the last {rows} cycles have no row: {error}"));
+            self.header.problems.push(format!("the last {rows} cycles were not written: {error}"));
         }
         self.header.problems.extend(self.dir.unwritten().map(|unwritten| unwritten.to_string()));
         let any_periodic = report.threads.iter().any(|thread| is_own(thread.kind));
@@ -267,8 +267,8 @@ fn measures(thread: &LoopReport, file: &str, judged: bool) -> [Measure; 2] {
 /// Late cycles that are shown one by one.
 const MAX_WINDOWS: usize = 20;
 
-/// What `takt trace` would say of all loops that were late together, as far as it is known. Causes
-/// are in the order in which the watch itself shows them: by the lateness that they took.
+/// Analysis in the form of `takt trace`, as far as it is known, over all loops that were late.
+/// Causes are ordered as in the watch itself, by their lateness.
 fn analysis(report: &Report) -> Value {
     let late: Vec<&LoopReport> = report.threads.iter().filter(|thread| thread.late > 0).collect();
     let loops: Vec<&LoopReport> = match late.as_slice() {
@@ -330,7 +330,7 @@ fn causes(loops: &[&LoopReport], totals: &[Total]) -> Vec<CauseRow> {
             None => rows.push(row.clone()),
         }
     }
-    // What took a part of some late cycles, and most of none.
+    // Causes that took a part of some late cycles, and most of none.
     for total in totals.iter().filter(|total| total.us > 0.0) {
         match rows.iter_mut().find(|row| row.cause == total.cause) {
             Some(row) => row.who.clone_from(&total.who),

@@ -36,7 +36,7 @@ pub fn draw(frame: &mut Frame<'_>, report: &Report) {
         report.watcher_cpu_percent, report.events, report.lost_events
     );
     frame.render_widget(
-        Line::from(vec![" q".bold(), " ends and keeps what was measured".into(), cost.fg(MUTED)]),
+        Line::from(vec![" q".bold(), " ends and keeps the results".into(), cost.fg(MUTED)]),
         foot,
     );
 }
@@ -44,7 +44,7 @@ pub fn draw(frame: &mut Frame<'_>, report: &Report) {
 fn draw_head(frame: &mut Frame<'_>, area: Rect, report: &Report) {
     let late: u64 = report.threads.iter().map(|thread| thread.late).sum();
     let own = match report.watcher_lateness_share {
-        Some(share) => format!("   of it by takt itself: {:.1} %", 100.0 * share),
+        Some(share) => format!("   of which takt itself: {:.1} %", 100.0 * share),
         None => String::new(),
     };
     let state = match (&report.untraced, late) {

@@ -19,33 +19,33 @@ use crate::target::Target;
 use crate::watcher::{Expected, FollowBy, Settings, Watcher};
 use crate::windows::{self, Windows};
 
-/// How to watch.
+/// Options of a watch.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What is watched.
+    /// The target.
     pub target: Target,
     /// For how long; until it is stopped or what is watched has ended, when absent.
     pub seconds: Option<f64>,
-    /// What counts as late.
+    /// Thresholds of lateness.
     pub settings: Settings,
-    /// What is known of single threads, by their ids; the settings are for all others.
+    /// Known properties of single threads, by their ids; the settings are for all others.
     pub expected: BTreeMap<i32, Expected>,
     pub trace: TraceOptions,
 }
 
-/// Who keeps what is seen.
+/// Receiver of a watch's results.
 pub trait Keep {
     /// Cycles of a thread that have ended.
     fn jobs(&mut self, tid: i32, jobs: &[JobRecord]);
 
-    /// What there was since the last time has been handed over: ten times a second, or once.
+    /// Everything since the last call has been handed over; called ten times a second, or once.
     fn part(&mut self) {}
 
     /// Nothing follows.
     fn finish(&mut self, found: &Found<'_>);
 }
 
-/// What a watch has found.
+/// Results of a watch.
 #[derive(Debug, Clone, Copy)]
 pub struct Found<'a> {
     pub report: &'a Report,
@@ -64,9 +64,9 @@ const ALIVE: Duration = Duration::from_millis(500);
 const NICE: i32 = -10;
 
 /// Watches until the time is over, `stop` is set or nothing of it runs any more; `see` gets a
-/// report after every part. Cycles are handed to `keep` as they come, where there is one. Where
-/// kernel events cannot be had, it goes on with what /proc reports and the report says why; so it
-/// does without a link that it has no right to.
+/// report after every part. Cycles are handed to `keep` as they come, where there is one. Without
+/// kernel events, it continues with the data of /proc and the report gives the reason; it also
+/// continues without a link that it has no right to.
 ///
 /// # Errors
 /// [`WatchError`].
@@ -90,7 +90,7 @@ pub fn watch(
     let facts = Facts::read();
     // With other numbers than the kernel's, strangers would be taken for watched threads.
     let feed = match facts.own_pids {
-        true => Err("the kernel's events name threads by other numbers than this program knows".to_owned()),
+        true => Err("the kernel's events use thread ids of another namespace".to_owned()),
         false => {
             Feed::start(options.settings.follow, &trace, &mut watcher).map_err(|error| error.to_string())
         }
@@ -109,7 +109,7 @@ pub fn watch(
     }
 }
 
-/// Where cycles come from.
+/// Source of the cycles.
 enum Feed {
     /// All events of the machine.
     Events(Box<Tracer>),
@@ -129,7 +129,7 @@ impl Feed {
                 // Said only where the events that are read instead can be had.
                 Err(error) => {
                     watcher.note(format!(
-                        "the kernel does not follow threads by itself here, so all events are read: {error}"
+                        "the kernel cannot follow the threads here, so takt reads all events: {error}"
                     ));
                 }
             }
@@ -144,7 +144,7 @@ impl Feed {
         }
     }
 
-    /// How often what is there is taken.
+    /// Period of taking new results.
     fn part(&self) -> Duration {
         match self {
             Self::Events(_) => PART,

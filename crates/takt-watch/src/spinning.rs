@@ -1,5 +1,5 @@
 //! Threads that never sleep for long: a loop that polls has no wake-ups by which it could be
-//! followed, or so many that they have no period. What it sends and writes has one.
+//! followed, or so many that they have no period. Its sends and writes have a period.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,13 +16,13 @@ const MOST: usize = 16;
 const MANY: usize = 256;
 /// A thread without a period is worth a look where it takes so much of a CPU.
 const MIN_SHARE: f64 = 0.1;
-/// Who calls more often a second has no cycles that anybody could follow this way.
+/// Calls per second above which cycles cannot be followed this way.
 const MAX_CALLS_PER_S: f64 = 20_000.0;
-/// Whoever has handed out nothing for so long, or too much, is left alone for so long.
+/// Time without a result, or with too many, after which a thread is ignored for as long.
 const PATIENCE_NS: u64 = 5_000_000_000;
 const LEFT_ALONE_NS: u64 = 30_000_000_000;
 
-/// What is known of a thread that may spin.
+/// Facts about a thread that may spin.
 #[derive(Debug, Clone, Copy)]
 struct Looked {
     at_ns: u64,
@@ -106,8 +106,8 @@ impl Spinning {
                 Err(error) => {
                     self.left_alone_until.insert(tid, now_ns + LEFT_ALONE_NS);
                     refused = Some(format!(
-                        "{} (tid {tid}) takes much CPU time and has no period of wake-ups; whether its sends and writes have one is not \
-                         known: {error}",
+                        "{} (tid {tid}) uses much CPU time and does not wake up periodically; whether it sends or writes periodically is \
+                         not known: {error}",
                         thread.name
                     ));
                 }

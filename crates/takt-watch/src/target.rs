@@ -1,5 +1,5 @@
-//! Which threads are watched, by what the user named; looked up again as processes and threads come
-//! and go.
+//! Choice of the watched threads by the user's target; renewed as processes and threads come and
+//! go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use takt_rt::procfs;
 
 use crate::error::WatchError;
 
-/// What is watched.
+/// Target of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// One process, with its threads.
@@ -34,7 +34,7 @@ impl std::fmt::Display for Target {
         match self {
             Self::Process(pid) => write!(f, "process {pid}"),
             Self::Tree(pid) => write!(f, "process {pid} and what it starts"),
-            Self::Offspring(pid) => write!(f, "what process {pid} has started"),
+            Self::Offspring(pid) => write!(f, "the processes that process {pid} has started"),
             Self::Name(pattern) => write!(f, "threads named {pattern}"),
             Self::Cgroup(path) => write!(f, "control group {}", path.display()),
             Self::Machine => f.write_str("the whole machine"),
@@ -42,7 +42,7 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// Where control groups are mounted.
+/// Mount point of control groups.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
 impl Target {
@@ -140,7 +140,7 @@ impl Watched {
 
     /// Of a command also what it leaves behind when it ends, as a shell does with what it started
     /// in the background: this process becomes its parent, and must have no other children then.
-    /// What was left before is init's, unless this process adopted orphans already.
+    /// Its earlier orphans belong to init, unless this process adopted orphans already.
     pub(crate) fn adopt(&mut self) {
         if let Target::Tree(_) = self.target {
             takt_rt::child::adopt_orphans();
@@ -221,8 +221,8 @@ impl Watched {
                 let all = processes();
                 let parents = parents_of(&all);
                 if self.adopts {
-                    // What cleans up behind this program lives as long as this does, and is not the
-                    // command's.
+                    // The helper that cleans up after this program lives as long as this process
+                    // and is not part of the command.
                     let helper = takt_trace::helper_process();
                     let adopted = parents
                         .iter()
@@ -251,8 +251,8 @@ impl Watched {
                     let named = |tid| matches(pattern, &procfs::thread_name(pid, tid).unwrap_or_default());
                     matches(pattern, &command_line(pid)) || procfs::threads::<i32>(pid).any(named)
                 };
-                // Whoever started this program (sudo, timeout, a shell) has the pattern in its
-                // command line.
+                // The processes that started this program (sudo, timeout, a shell) have the pattern
+                // in their command lines.
                 let starters: Vec<i32> =
                     std::iter::successors(Some(self.own), |&pid| parent(pid)).take(DEEPEST).collect();
                 processes().into_iter().filter(|pid| !starters.contains(pid)).filter(named).collect()

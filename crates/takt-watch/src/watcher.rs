@@ -27,7 +27,7 @@ mod reported;
 
 pub(crate) use reported::MAX_THREADS;
 
-/// What counts as late, and what the user knows.
+/// Thresholds of lateness, and the user's knowledge.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
     /// The period, where the user reported it.
@@ -40,7 +40,7 @@ pub struct Settings {
     /// Late cycles of each thread that are reported one by one, the worst: 20. All are in the
     /// tables of causes.
     pub windows: usize,
-    /// Who follows the threads.
+    /// The follower of the threads.
     pub follow: FollowBy,
     /// Links whose packets are followed.
     pub links: [Option<Endpoint>; 4],
@@ -53,7 +53,7 @@ pub struct Settings {
     pub histograms: bool,
 }
 
-/// Who follows the watched threads from wake-up to sleep.
+/// The component that follows the watched threads from wake-up to sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FollowBy {
@@ -84,7 +84,7 @@ impl Default for Settings {
     }
 }
 
-/// What is known of one thread before it is watched.
+/// Known properties of one thread before the watch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Expected {
     /// Its period.
@@ -100,7 +100,7 @@ impl Settings {
         Self { period_ns: Some(expected.period_ns), deadline_ns: Some(expected.deadline_ns), ..self }
     }
 
-    /// What a wake-up may take.
+    /// Limit for a wake-up.
     pub fn late_ns(&self, period_ns: Option<f64>) -> u64 {
         const MIN_NS: f64 = 100_000.0;
         const MAX_NS: f64 = 1_000_000.0;
@@ -108,7 +108,7 @@ impl Settings {
         self.late_ns.unwrap_or(usual as u64)
     }
 
-    /// What a cycle may take, where anything says so.
+    /// Limit for a cycle, if there is one.
     pub fn deadline_ns(&self, period_ns: Option<f64>) -> Option<u64> {
         self.deadline_ns.or(period_ns.map(|period_ns| period_ns as u64))
     }
@@ -183,7 +183,7 @@ pub struct Watcher {
     pub watched: Watched,
     machine: bool,
     settings: Settings,
-    /// What is known of single threads.
+    /// Known properties of single threads.
     pub(crate) expected: BTreeMap<i32, Expected>,
     pub(crate) follower: Follower,
     pub(crate) known: BTreeMap<i32, Known>,
@@ -273,7 +273,7 @@ impl Watcher {
             self.follower.threads.entry(tid).or_default();
         }
         for (&tid, known) in &mut self.known {
-            // What has ended keeps what was read last.
+            // A thread that has ended keeps the last values read.
             if let Ok(policy) = Policy::read(tid) {
                 known.policy = policy.to_string();
                 let slack = std::fs::read_to_string(format!("/proc/{tid}/timerslack_ns")).ok();
@@ -315,7 +315,8 @@ impl Watcher {
         called
     }
 
-    /// What looks after the other threads of a program in Go has a period, and is no loop of it.
+    /// Leaves out the monitor thread of a Go program, which has a period but is not a loop of the
+    /// program.
     fn leave_monitors_out(&mut self) {
         self.gos.refresh(&self.watched.processes);
         let mut notes = Vec::new();
@@ -342,8 +343,8 @@ impl Watcher {
         }
     }
 
-    /// Where the kernel follows the threads, no event brings the names of those that wake them or
-    /// keep them from running.
+    /// Looks up the names of threads that wake the watched ones or keep them from running: if the
+    /// kernel follows the threads, no event brings these names.
     fn name_the_others(&mut self) {
         for (tid, known) in &self.known {
             let Some(followed) = self.follower.threads.get(tid) else { continue };
@@ -376,7 +377,7 @@ impl Watcher {
             self.known.remove(&tid);
             self.follower.threads.remove(&tid);
             self.watched.threads.remove(&tid);
-            self.notes.insert("threads that ended long ago and did least are forgotten".to_owned());
+            self.notes.insert("the least active threads that ended long ago are dropped".to_owned());
         }
     }
 
@@ -434,7 +435,7 @@ impl Watcher {
                 Ok(link) => self.links.push(link),
                 // The threads can be watched all the same.
                 Err(error) if error.is_of_rights() => {
-                    self.note(format!("missing: CAP_NET_RAW; {error}: nothing is said of that link"));
+                    self.note(format!("missing: CAP_NET_RAW; {error}: that link is not watched"));
                 }
                 Err(error) => return Err(error),
             }

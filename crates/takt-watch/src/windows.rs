@@ -1,5 +1,5 @@
-//! Where the kernel follows threads itself: cycles are made of its records, and events are read
-//! round late cycles alone.
+//! Follows threads in the kernel itself: cycles come from its records, and events are read only
+//! around late cycles.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::watcher::{Pending, Watcher};
 /// Records are taken so often, and windows read: the rings hold a second of a busy CPU, and few
 /// windows of a tenth.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
-/// What belongs to a late cycle is in the ring so long after its end.
+/// Time after the end of a late cycle at which all of its events are in the ring.
 const AFTER_NS: u64 = 5_000_000;
 /// Looked at before the cycle before a late one, and after a late one.
 const LEAD_NS: u64 = 3_000_000;
@@ -58,7 +58,7 @@ struct Batch {
     share: f64,
 }
 
-/// What is open in the kernel, and what was read of it.
+/// Open kernel resources, and the data read from them.
 #[derive(Debug)]
 pub(crate) struct Windows {
     follower: Followed,
@@ -383,7 +383,7 @@ impl Watcher {
         }
         for (tid, (jobs, late)) in batch.threads {
             let causes = self.judge(tid, &jobs, &late);
-            // Where in the kernel that was, stacks of the next ones report.
+            // Stacks of the next ones show the place in the kernel.
             let blind = |cause: &Cause| matches!(cause, Cause::InterruptsOff | Cause::Unpreemptible);
             if causes.iter().any(blind) {
                 windows.stacks_of(tid);

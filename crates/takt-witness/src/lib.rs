@@ -22,7 +22,7 @@ macro_rules! skip {
     };
 }
 
-/// What [`skip!`] calls, with the crate of the test.
+/// Function behind [`skip!`], with the crate of the test.
 pub fn skipped(package: &str, reason: &str) {
     eprintln!("SKIPPED: {reason}");
     note(package, std::thread::current().name().unwrap_or("?"), reason);

@@ -1,5 +1,5 @@
-//! What another user may plant at a name that is about to be opened, one of each kind: for tests
-//! that show that nobody is held up, nothing is read without end, and nothing is followed.
+//! Files that another user may plant at a name that is about to be opened, one of each kind: for
+//! tests that show that nobody is held up, nothing is read without end, and nothing is followed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -31,7 +31,7 @@ pub fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     root
 }
 
-/// What lies at a name.
+/// Kind of file at a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plant {
     /// A FIFO that nobody writes to or reads.

@@ -1,4 +1,4 @@
-//! What can be typed.
+//! Arguments of the command line.
 
 #[cfg(any(feature = "cell", feature = "uav", feature = "daq", feature = "humanoid", feature = "ros"))]
 pub mod bench;
@@ -143,7 +143,7 @@ pub enum Command {
     #[cfg(not(feature = "ros"))]
     #[command(hide = true)]
     Manage {
-        /// What it has changed
+        /// The state file with its changes
         #[arg(long)]
         watchdog: PathBuf,
     },
@@ -161,7 +161,7 @@ pub enum Command {
     },
     /// Print completions: takt completions bash > /etc/bash_completion.d/takt
     Completions {
-        /// Which shell
+        /// Shell
         shell: clap_complete::Shell,
     },
     /// Print a manual page: takt man | man -l -
@@ -172,15 +172,15 @@ pub enum Command {
     /// Work on a GPU: what a load starts as a process of its own
     #[command(name = takt_load::gpu::SUBCOMMAND, hide = true)]
     GpuLoad {
-        /// What work (JSON)
+        /// Configuration of the work (JSON)
         config: String,
     },
     /// The perception process of a cell, which starts it; its standard input is their shared memory
     #[cfg(feature = "cell")]
     #[command(hide = true)]
     PerceptionWorker,
-    /// What stands between a run and the command of `robot = "program"`; its standard input says
-    /// what to start
+    /// Supervisor between a run and the command of `robot = "program"`; its standard input names
+    /// the command to start
     #[command(name = takt_robot_program::keeper::SUBCOMMAND, hide = true)]
     ProgramKeeper,
     /// The plant at the far end of a DAQ link, whose near end starts it; its standard input is
@@ -304,7 +304,7 @@ pub struct Workload {
     /// Run this node alone: what the command starts for each of its nodes
     #[arg(long, hide = true, requires = "directory")]
     pub node: Option<String>,
-    /// Where the nodes' sockets are
+    /// Folder of the nodes' sockets
     #[arg(long, hide = true)]
     pub directory: Option<PathBuf>,
 }
@@ -387,7 +387,7 @@ pub struct Compare {
     pub json: bool,
 }
 
-/// What `takt export` writes.
+/// Format of `takt export`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// As `cyclictest --histogram` prints it: bins of 1 us
@@ -463,7 +463,7 @@ pub struct Background {
     /// Folder for the backgrounds, one file for each camera
     #[arg(long)]
     pub out: PathBuf,
-    /// How long to observe, in seconds
+    /// Observation time, in seconds
     #[arg(long, value_parser = positive_seconds, default_value_t = 10.0)]
     pub seconds: f64,
 }

@@ -1,5 +1,5 @@
-//! What the program does with little memory: a small stack (`ulimit -s`) is made larger, and where
-//! a command that only reads gets no more memory (`ulimit -v`), it says so and ends with status 2.
+//! Behaviour with little memory: the program enlarges a small stack (`ulimit -s`), and a command
+//! that only reads reports an exhausted limit (`ulimit -v`) and ends with status 2.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::ExitCode;
@@ -65,10 +65,10 @@ fn refused(bytes: usize) -> ! {
     let parts: [&[u8]; 3] = [
         b"takt: no memory for ",
         &digits[at..],
-        b" bytes more. Allow this process more (`ulimit -v unlimited`, or the memory limit of its control group), or give it a smaller file\n",
+        b" bytes more. Allow this process more (`ulimit -v unlimited`, or the memory limit of its control group), or use a smaller file\n",
     ];
     for part in parts {
-        // What cannot be written has nobody to be shown to.
+        // If standard error cannot be written, there is nobody to inform.
         let _ = rustix::io::write(rustix::stdio::stderr(), part);
     }
     // SAFETY: ends the process without running anything of it.
@@ -94,7 +94,7 @@ pub fn with_stack(run: impl FnOnce() -> ExitCode + Send + 'static) -> ExitCode {
         Ok(Err(_)) => ExitCode::from(101),
         Err(error) => {
             eprintln!(
-                "takt: no stack of {} kB: {error}. Allow more: `ulimit -s 8192`, `ulimit -v unlimited`",
+                "takt: cannot allocate a stack of {} kB: {error}. Allow more: `ulimit -s 8192`, `ulimit -v unlimited`",
                 STACK_BYTES >> 10
             );
             ExitCode::from(2)

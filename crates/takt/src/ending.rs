@@ -1,4 +1,5 @@
-//! How the program is ended from outside. Whatever the way, the robot is instructed to stop first.
+//! Ends the program on request from outside. Whatever the request, the robot is first commanded to
+//! stop.
 //!
 //! | how | what happens |
 //! |---|---|
@@ -21,7 +22,7 @@ use takt_link_rtde::client::send_final_stop;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::endings;
 
-/// What the kernel sends a run whose bench or campaign has ended.
+/// Signal that the kernel sends to a run whose bench or campaign has ended.
 pub const PARENT_GONE: Signal = Signal::USR2;
 
 /// Typed by somebody who will not wait.
@@ -37,7 +38,7 @@ const FATAL: [i32; 7] = endings::faults();
 /// When the end was asked for first; 0: not yet.
 static ASKED_NS: AtomicU64 = AtomicU64::new(0);
 
-/// What a fatal signal did before: Rust's own handler reports of a stack overflow.
+/// Earlier handlers of fatal signals: Rust's own handler reports a stack overflow.
 static BEFORE: [AtomicU64; FATAL.len()] = [const { AtomicU64::new(0) }; FATAL.len()];
 
 /// A flag that every request for the end sets.

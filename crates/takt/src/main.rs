@@ -39,13 +39,12 @@ const LOADS: [&str; 5] =
 static ALLOCATOR: bounds::Allocator = bounds::Allocator;
 
 fn main() -> ExitCode {
-    // Whoever starts a binary with capabilities must not choose what it loads and runs.
-    // SAFETY: no other thread has been started yet.
+    // The caller of a binary with capabilities must not choose the libraries and programs that it
+    // loads and runs. SAFETY: no other thread has been started yet.
     let dropped = unsafe { takt_files::environment::drop_untrusted() };
     if dropped.iter().any(|name| LOADS.iter().any(|loads| name == loads)) {
         eprintln!(
-            "takt: this binary has capabilities from its file, so the environment does not say what it loads or runs: {} and \
-             PATH are not believed",
+            "takt: this binary has file capabilities, so it ignores {} and PATH from the environment",
             LOADS.join(", ")
         );
     }

@@ -38,7 +38,7 @@ const SYNONYMS: [(&str, &[&str]); 17] = [
     ("format", &["json"]),
 ];
 
-/// What the parsers of Rust say of a value, and what is expected in a user's words.
+/// Messages of Rust's parsers, and the expected value in a user's words.
 const VALUES: [(&str, &str); 8] = [
     ("invalid digit found in string", "expected a whole number, 0 or more"),
     ("number too large to fit in target type", "expected a smaller number"),
@@ -98,7 +98,7 @@ fn groups(command: &Command) -> String {
 /// The command line of this process.
 ///
 /// # Errors
-/// What is wrong with it, or the help that was asked for.
+/// The mistake, or the requested help.
 pub fn parse() -> Result<Args, clap::Error> {
     let given: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
@@ -110,7 +110,7 @@ pub fn parse() -> Result<Args, clap::Error> {
     .map_err(|error| explained(error, &command, &given))
 }
 
-/// What a user reads of `error`, where a parser's own words need others; `None` where they do not.
+/// The text of `error` for a user, if a parser's own words need others; `None` if they do not.
 pub fn in_plain_words(message: &str) -> Option<String> {
     let first = message.lines().next()?;
     let (words, plain) = VALUES.iter().find(|(words, _)| first.ends_with(words))?;
@@ -160,7 +160,7 @@ fn unknown_argument(error: &mut clap::Error, command: &Command) -> Option<String
         // A word that no argument takes: of a command that starts another one, that command.
         let runs_another = command.get_positionals().any(|arg| arg.is_last_set());
         return (runs_another && !given.starts_with('-'))
-            .then(|| format!("a command to run stands behind `--`, with its own arguments: -- {given}"));
+            .then(|| format!("put the command to run after `--`, with its own arguments: -- {given}"));
     };
     let known = options(command);
     let synonym = SYNONYMS
@@ -190,7 +190,7 @@ fn unknown_command(error: &clap::Error, command: &Command) -> Option<String> {
     }
     let given = context(error, ContextKind::InvalidSubcommand)?;
     if given.ends_with(".toml") {
-        return Some(format!("a robot's file is run by `takt run {given}`"));
+        return Some(format!("to run a robot's file: `takt run {given}`"));
     }
     let shown = |sub: &&Command| !sub.is_hide_set() && sub.get_name() != "help";
     let names: Vec<&str> = command.get_subcommands().filter(shown).map(Command::get_name).collect();
@@ -200,7 +200,7 @@ fn unknown_command(error: &clap::Error, command: &Command) -> Option<String> {
     })
 }
 
-/// What the arguments are that are missing.
+/// Describes the missing arguments.
 fn missing(error: &clap::Error, command: &Command) -> Option<String> {
     let ContextValue::Strings(names) = error.get(ContextKind::InvalidArg)? else { return None };
     let about = |name: &String| {

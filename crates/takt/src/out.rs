@@ -2,8 +2,8 @@
 //! neither end because `| tee` has died nor stay unsealed because a disk is full: what cannot be
 //! printed is counted, the program goes on, and its exit status reports.
 //!
-//! The macros of this file take the place of the standard ones in this whole crate. What is printed
-//! for people has its verdicts in colour on a terminal ([`crate::print::colour`]).
+//! The macros of this file take the place of the standard ones in this whole crate. Output for
+//! people has its verdicts in colour on a terminal ([`crate::print::colour`]).
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -46,7 +46,7 @@ pub fn finish(code: ExitCode) -> ExitCode {
     };
     if let Some(error) = lost(&STDOUT).filter(|error| error.kind() != ErrorKind::BrokenPipe) {
         // A reader that has gone away knows it, a full disk does not.
-        to_stderr(format_args!("takt: what was to be printed is lost: {error}\n"));
+        to_stderr(format_args!("takt: the output could not be printed and is lost: {error}\n"));
     }
     match lost(&STDOUT).or(lost(&STDERR)) {
         Some(_) if code == ExitCode::SUCCESS => ExitCode::from(OUTPUT_LOST),

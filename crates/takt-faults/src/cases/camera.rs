@@ -1,4 +1,4 @@
-//! What a camera shows, and when: recordings in which something goes wrong.
+//! Faults in a camera's pictures and times: recordings in which something goes wrong.
 
 use super::limits::{CONTENT_MS, FRAME_MS, FROZEN_MS};
 use crate::case::{After, Case, CaseKind, Plant, Spoil, Stop};
@@ -62,7 +62,7 @@ pub(super) fn cases() -> Vec<Case> {
             .hold_ms(1200)
             .named(FROZEN_WORDS)
             .fails(),
-        // What is not seen is not free.
+        // Space that is not seen does not count as free.
         camera("colour-black", Spoil::BlackColour).named(&["colour", "blind"]),
         camera("depth-missing", Spoil::NoDepth).named(DEPTH_WORDS),
         camera("covered", Spoil::Covered).named(&["depth", "colour", "blind", "covered"]),
@@ -79,7 +79,7 @@ pub(super) fn cases() -> Vec<Case> {
         cases.push(camera(&name, Spoil::Near(45, depth_mm)));
     }
     cases.push(camera("8-per-cent-at-150-mm", Spoil::Near(8, 150)));
-    // What has depth hides what is behind it.
+    // An object with depth hides everything behind it.
     let hides = |name: &str, what| before_the_volume(name, what).named(HIDDEN_WORDS);
     cases.extend([
         hides("cloth-at-300-mm", Spoil::Cloth(100, 300)),

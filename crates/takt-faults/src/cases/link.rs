@@ -48,7 +48,7 @@ fn losses() -> Vec<Case> {
             .within_ms(SILENCE_MS)
             .named(LINK_WORDS)
             .fails(),
-        // What the limits tolerate: half of the packets are enough.
+        // Within the limits: half of the packets are enough.
         link("every-second-state-lost", vec![drop(ToCell, Which::Safety, 2)])
             .expect(Stop::Never, After::Moves),
         link("every-second-command-lost", vec![drop(ToRobot, Which::Safety, 2)])

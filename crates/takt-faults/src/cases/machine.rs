@@ -1,9 +1,10 @@
-//! What happens to the cell's process, what the machine denies it, and where its words go.
+//! Faults of the cell's process, resources that the machine denies it, and the destination of its
+//! output.
 
 use super::limits::SILENCE_MS;
 use crate::case::{Act, After, Case, CaseKind, Denial, Plant, Stop, Words};
 
-/// How long a polite end may take to command the stop: main threads look at their flags twenty
+/// Time in which an orderly end must command the stop: main threads look at their flags twenty
 /// times a second.
 const POLITE_MS: u64 = 200;
 
@@ -63,7 +64,7 @@ pub(super) fn cases() -> Vec<Case> {
     for (name, signal) in [("aborted", libc::SIGABRT), ("illegal-instruction", libc::SIGILL)] {
         cases.push(stands(process(name, Act::Signal(signal)), SILENCE_MS));
     }
-    // What must hold: it goes on watched, or it stands.
+    // Requirement: the robot moves under supervision, or it stands.
     cases.extend([
         resource("files-may-not-grow", Denial::FileSize)
             .expect(Stop::Free, After::Free)

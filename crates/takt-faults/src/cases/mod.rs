@@ -23,7 +23,7 @@ pub mod limits {
     /// A command's echo comes back within `ssm.ack_after_ms`; after it the controller's watchdog
     /// needs its time, where only silence still reaches the robot.
     pub(crate) const ECHO_MS: u64 = 40;
-    /// What the robot does not obey (`ssm.ack_after_ms`, `protective.controller_time_s`,
+    /// Disobedience of the robot (`ssm.ack_after_ms`, `protective.controller_time_s`,
     /// `protective.stopping_time_s`) is ended by silence or through the dashboard, within the
     /// watchdog's time.
     pub(crate) const DISOBEDIENCE_MS: u64 = ECHO_MS + 10 + 300 + WATCHDOG_MS;
@@ -33,8 +33,8 @@ pub mod limits {
     /// Content that does not change (`perception.health.frozen_after_ms`), and a frame's period
     /// until the next one shows it.
     pub(crate) const FROZEN_MS: u64 = 120 + 34;
-    /// What a frame shows is known with its judgement: half a frame's period more than the mark's
-    /// took.
+    /// Additional time for faults in a frame's content, which are known with its judgement: half a
+    /// frame's period more than the mark's took.
     pub(crate) const CONTENT_MS: u64 = 17;
 }
 

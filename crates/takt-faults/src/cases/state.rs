@@ -1,4 +1,4 @@
-//! What the controller says of the robot: modes, clocks, numbers that are none.
+//! Faults in the controller's report on the robot: modes, clocks, invalid numbers.
 
 use super::limits::CLOCK_MS;
 use crate::case::{After, Case, CaseKind, Plant, Stop};

@@ -1,10 +1,10 @@
-//! What the proxy can do to a connection.
+//! Disturbances that the proxy can cause.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::packet::Value;
 
-/// Which way a packet goes.
+/// Direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Commands: from the cell to the controller.
@@ -13,7 +13,7 @@ pub enum Direction {
     ToCell,
 }
 
-/// Which connections are disturbed.
+/// Disturbed connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// The one that commands the speed.
@@ -98,7 +98,7 @@ impl Disturbance {
     }
 }
 
-/// What is planted now.
+/// The present disturbance.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) disturbances: Vec<Disturbance>,

@@ -36,7 +36,7 @@ pub(crate) struct ProxyState {
     links: Mutex<Vec<Arc<LinkState>>>,
 }
 
-/// What both directions of a connection share.
+/// State shared by both directions of a connection.
 #[derive(Debug)]
 pub(crate) struct LinkState {
     cell: TcpStream,
@@ -114,7 +114,7 @@ impl Proxy {
         Ok(Self { shared, address, accepting: Some(accepting) })
     }
 
-    /// Where it listens.
+    /// Address at which it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }

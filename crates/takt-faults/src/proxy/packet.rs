@@ -12,7 +12,7 @@ pub(crate) struct Recipes {
     inputs: Vec<(u8, Layout)>,
 }
 
-/// Where the variables of a recipe lie in its packets, from the byte after the recipe's number.
+/// Offsets of a recipe's variables in its packets, from the byte after the recipe's number.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Layout(Vec<(String, DataType, usize)>);
 

@@ -29,7 +29,7 @@ struct Due {
     bytes: Vec<u8>,
 }
 
-/// What a disturbance remembers from its first packet.
+/// A disturbance's memory from its first packet.
 #[derive(Clone, Debug, Default)]
 struct Memory {
     packets: u32,
@@ -108,7 +108,7 @@ impl<'a> Pump<'a> {
         if plan.number != self.plan.number {
             self.memories = vec![Memory::default(); plan.disturbances.len()];
             self.plan = plan;
-            // What waits goes out at once: a wire that is mended delivers its backlog.
+            // Waiting packets leave at once: a repaired wire delivers its backlog.
             let now_ns = monotonic_ns();
             self.queue.extend(self.held.take().map(|bytes| Due { at_ns: now_ns, bytes }));
             self.queue.iter_mut().for_each(|due| due.at_ns = now_ns);

@@ -23,7 +23,7 @@ pub(super) struct Setting<'a> {
     pub(super) recording: Mutex<()>,
 }
 
-/// What a case leaves for the judge.
+/// Data of a case for the judge.
 pub(super) struct Scene {
     /// Whether the robot moved and the fault was planted.
     pub(super) planted: bool,

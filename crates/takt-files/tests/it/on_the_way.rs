@@ -1,4 +1,4 @@
-//! What another user may plant on the way to a folder, above it.
+//! Plants of another user on the way to a folder, above it.
 
 // Helpers outside `#[test]` functions may fail loudly as well.
 #![allow(clippy::unwrap_used)]
@@ -15,7 +15,7 @@ use takt_files::Folder;
 /// A user and a group that no machine has.
 const SOMEBODY: u32 = 54_321_986;
 const NO_GROUP: u32 = 54_321_987;
-/// Where the test of relative paths starts itself.
+/// Variable with which the test of relative paths starts itself.
 const RELATIVE: &str = "TAKT_TEST_RELATIVE";
 
 fn refused(path: &Path) -> String {
@@ -50,14 +50,14 @@ fn a_folder_of_which_the_parent_is_everybodys_is_refused() {
     let folder = Folder::trusted(&sticky.join("own/below"), None).unwrap();
     folder.write("settings", "x").unwrap();
     assert_eq!(fs::read_to_string(sticky.join("own/below/settings")).unwrap(), "x");
-    assert!(refused(&sticky).contains("name a new folder in it"));
+    assert!(refused(&sticky).contains("name a new folder inside it"));
     // In another, anybody renames it away.
     let open = made(base.path().join("open"), 0o755);
     made(open.join("own"), 0o755);
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
     for path in ["own", "new", "new/below", "own/../own", "own/../../open/own"].map(|path| open.join(path)) {
         let words = refused(&path);
-        assert!(words.contains("others may write to it (mode 0777)"), "{words}");
+        assert!(words.contains("other users may write to it (mode 0777)"), "{words}");
         assert!(words.contains(&format!("the folder {} is", open.display())), "{words}");
         assert!(!words.contains("new folder"), "{words}");
     }
@@ -66,7 +66,7 @@ fn a_folder_of_which_the_parent_is_everybodys_is_refused() {
     // A link of one's own does not make it better; one that leads to nothing but itself ends.
     let link = base.path().join("link");
     symlink("open/own", &link).unwrap();
-    assert!(refused(&link).contains("others may write to it"));
+    assert!(refused(&link).contains("other users may write to it"));
     let ring = base.path().join("ring");
     symlink("ring", &ring).unwrap();
     assert_eq!(Folder::trusted(&ring, None).unwrap_err().raw_os_error(), Some(libc::ELOOP));
@@ -77,7 +77,7 @@ fn a_folder_of_which_the_parent_is_everybodys_is_refused() {
     let lent = made(base.path().join("lent"), 0o755);
     if chown(&lent, None, Some(NO_GROUP)).is_ok() {
         fs::set_permissions(&lent, fs::Permissions::from_mode(0o775)).unwrap();
-        assert!(refused(&lent.join("new")).contains("others may write to it (mode 0775)"));
+        assert!(refused(&lent.join("new")).contains("other users may write to it (mode 0775)"));
     }
 }
 

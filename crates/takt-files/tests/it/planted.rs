@@ -1,4 +1,4 @@
-//! What another user may plant where Takt reads and writes.
+//! Plants of another user in places where Takt reads and writes.
 
 // Helpers outside `#[test]` functions may fail loudly as well.
 #![allow(clippy::unwrap_used)]
@@ -115,7 +115,7 @@ fn only_own_files_are_acted_upon() {
     refused("2 names");
     fs::remove_file(&other).unwrap();
     if chown(&path, Some(NOBODY), Some(NOBODY)).is_ok() {
-        refused("the file of user 65534");
+        refused("belongs to user 65534");
         let link = folder.path().join("link");
         std::os::unix::fs::lchown(folder.path(), Some(NOBODY), None).unwrap();
         fs::write(&other, "precious").unwrap();
@@ -145,7 +145,7 @@ fn folders_in_which_others_could_replace_a_file_are_refused() {
     private_folder(&own).unwrap();
     fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).unwrap();
     let error = private_folder(&own).unwrap_err().to_string();
-    assert!(error.contains("others may write to it (mode 0777)"), "{error}");
+    assert!(error.contains("other users may write to it (mode 0777)"), "{error}");
     fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
     if chown(&own, Some(NOBODY), Some(NOBODY)).is_err() {
         takt_witness::skip!("a second user needs root");
@@ -273,7 +273,7 @@ fn a_folder_for_settings_is_refused_where_others_can_plant() {
     fs::create_dir(&open).unwrap();
     for mode in [0o1777, 0o777, 0o775] {
         fs::set_permissions(&open, fs::Permissions::from_mode(mode)).unwrap();
-        assert!(refused(&open, None).contains("others may write to it"), "{mode:o}");
+        assert!(refused(&open, None).contains("other users may write to it"), "{mode:o}");
     }
     // A link as a folder of the plan, and a file in place of a folder.
     fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).unwrap();

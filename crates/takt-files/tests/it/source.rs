@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What opens, reads or maps.
+/// Calls that open, read or map.
 const OPENS: [&str; 13] = [
     "File::open(",
     "File::options(",

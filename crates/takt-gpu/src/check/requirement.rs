@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 /// One requirement of a device and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requirement {
-    /// What must be reached.
+    /// The requirement.
     pub what: String,
-    /// What was measured, in words with figures; `None` when it could not be.
+    /// The measurement, in words with figures; `None` if it was impossible.
     pub measured: Option<String>,
     /// Whether that reaches it; `None` where nothing was measured, or where it says nothing about a
     /// GPU.
     pub reached: Option<bool>,
-    /// Why it was not measured, or does not count.
+    /// Reason why it was not measured, or does not count.
     pub why_not: Option<String>,
 }
 

@@ -18,17 +18,17 @@ mod attend;
 /// All of it together, seconds.
 pub const WHOLE_S: f64 = 540.0;
 
-/// What was asked for.
+/// File with the requested options.
 const ABOUT: &str = "check.json";
 
-/// What came out, for people.
+/// File with the results, for people.
 pub const SUMMARY: &str = "summary.txt";
 
 /// One step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plan {
     pub name: &'static str,
-    /// What it does, in a line.
+    /// Its purpose, in a line.
     pub about: &'static str,
     /// Longest time, seconds; it is killed then.
     pub limit_s: f64,
@@ -36,7 +36,7 @@ pub struct Plan {
     pub work_s: f64,
 }
 
-/// What to run.
+/// Options of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunnerOptions {
     /// Folder of the results.
@@ -47,13 +47,13 @@ pub struct RunnerOptions {
     pub only: Vec<String>,
     /// Time for all measurements, seconds, at most [`WHOLE_S`]; limits stay as they are.
     pub seconds: f64,
-    /// Which GPU.
+    /// Number of the GPU.
     pub ordinal: u32,
     /// Steps leave out what changes a setting of the machine.
     pub leave_settings: bool,
 }
 
-/// How a step ended.
+/// Outcome of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -63,36 +63,36 @@ pub enum Outcome {
     Failed,
     /// Killed at its time limit.
     TimedOut,
-    /// What it needs is not here.
+    /// A requirement is missing here.
     NotRun,
 }
 
-/// What a step left behind.
+/// Report of a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepReport {
     /// Its name.
     pub step: String,
-    /// What it does.
+    /// Its purpose.
     pub about: String,
-    /// How it ended.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// Why, where it did not pass.
+    /// The reason, if it did not pass.
     pub why: Option<String>,
-    /// How long it took, seconds.
+    /// Its duration, seconds.
     pub seconds: f64,
     /// Its time for measuring, seconds.
     pub work_s: f64,
     /// Its limit, seconds.
     pub limit_s: f64,
-    /// What was judged.
+    /// Judged requirements.
     pub requirements: Vec<Requirement>,
-    /// What was measured, by name.
+    /// Measurements, by name.
     pub figures: serde_json::Map<String, serde_json::Value>,
     /// The last lines of its standard error.
     pub words: String,
 }
 
-/// What the folder is of.
+/// Origin of the folder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct About {
     version: String,
@@ -104,20 +104,20 @@ struct About {
     device: Option<Info>,
 }
 
-/// Why the check did not run to its end.
+/// Reason why the check did not complete.
 #[derive(Debug, thiserror::Error)]
 pub enum RunnerError {
     /// There is no device.
     #[error("{0}")]
     NoDevice(String),
     /// A value that is not accepted.
-    #[error("{what} {received}: accepted is {accepted}")]
+    #[error("{what} {received}: expected {accepted}")]
     Setting {
         /// The option.
         what: &'static str,
-        /// What was given.
+        /// The received value.
         received: String,
-        /// What would do.
+        /// The accepted values.
         accepted: String,
     },
     /// The folder holds something else.
@@ -125,11 +125,11 @@ pub enum RunnerError {
     Folder {
         /// The folder.
         path: String,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
     /// It was asked to end.
-    #[error("stopped; `--resume` goes on")]
+    #[error("stopped; `--resume` continues")]
     Stopped,
     /// A file or process.
     #[error("{what}: {source}")]
@@ -181,7 +181,7 @@ pub fn run(
     let mut folder = Folder::open(options, program)?;
     let wanted = |step: &Plan| options.only.is_empty() || options.only.iter().any(|name| name == step.name);
     for (number, step) in steps.iter().enumerate() {
-        // What is named is run anew, what is complete stays.
+        // Named steps are repeated, complete ones stay.
         if !wanted(step) || (options.only.is_empty() && folder.report(number, step).is_some()) {
             continue;
         }
@@ -233,13 +233,13 @@ impl Folder {
         // A named step goes into the folder that is there.
         if options.resume || (!options.only.is_empty() && path.join(ABOUT).exists()) {
             let text = takt_files::read_to_string(&path.join(ABOUT), 1 << 20)
-                .map_err(|error| wrong(format!("no check to go on with: {error}")))?;
+                .map_err(|error| wrong(format!("no check to resume: {error}")))?;
             let about: About =
                 serde_json::from_str(&text).map_err(|error| wrong(format!("{ABOUT}: {error}")))?;
             let before = About { device: None, ..about.clone() };
             if before != asked {
                 return Err(wrong(format!(
-                    "begun as {}, asked is {}: give the same options and the same program, or another folder",
+                    "started as {}, now requested: {}. Use the same options and the same program, or another folder",
                     in_words(&before),
                     in_words(&asked)
                 )));
@@ -248,12 +248,12 @@ impl Folder {
         }
         if path.join(ABOUT).exists() {
             return Err(wrong(
-                "holds a check: `--resume` goes on with it, or give another folder".to_owned(),
+                "contains a check: `--resume` continues it, or name another folder".to_owned(),
             ));
         }
         let fresh = !path.exists();
         if !fresh && path.read_dir().map_err(io(&path))?.next().is_some() {
-            return Err(wrong("is not empty: give a folder of its own".to_owned()));
+            return Err(wrong("is not empty: name an empty or new folder".to_owned()));
         }
         takt_files::make_folder(&path).map_err(io(&path))?;
         let folder = Self { path, about: asked, fresh };
@@ -315,7 +315,7 @@ impl Folder {
                 Err(RunnerError::Folder {
                     path: self.path.display().to_string(),
                     why: format!(
-                        "is of {} ({}, CUDA {}); here is {} ({}, CUDA {}): give another folder",
+                        "was made on {} ({}, CUDA {}), but this is {} ({}, CUDA {}): name another folder",
                         before.name,
                         before.uuid,
                         crate::CudaVersion(before.driver_version),
@@ -348,13 +348,13 @@ impl Folder {
         let About { version, program, seconds, leave_settings, device, .. } = &self.about;
         let mut text = format!("takt gpu check, takt {version} ({program}), measurements of {seconds} s\n");
         if *leave_settings {
-            text += "--leave-settings: without what changes a setting of the machine\n";
+            text += "--leave-settings: without steps that change a setting of the machine\n";
         }
         match device {
             Some(info) => {
                 let (major, minor) = info.compute_capability;
                 text += &format!(
-                    "{} ({}), sm_{major}{minor}, {} multiprocessors, {} MiB, driver of CUDA {}\n",
+                    "{} ({}), sm_{major}{minor}, {} multiprocessors, {} MiB, driver for CUDA {}\n",
                     info.name,
                     info.uuid,
                     info.multiprocessors,

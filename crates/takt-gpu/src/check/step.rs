@@ -10,11 +10,11 @@ use super::Requirement;
 use crate::error::GpuError;
 use crate::gpu::Info;
 
-/// What a step says.
+/// Message of a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepMessage {
-    /// What begins: where a step that is ended by its time limit was.
+    /// The part that begins, which shows where a step was when its time limit ended it.
     Progress(String),
     /// The device that it works on.
     Device(Info),
@@ -32,10 +32,10 @@ pub enum StepMessage {
     Done,
 }
 
-/// Why a step ends before its end.
+/// Reason why a step ends early.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
-    /// What it needs is not here, which is no failure of the device.
+    /// A requirement is missing here, which is not a failure of the device.
     #[error("{0}")]
     NotRun(String),
     /// Something failed.
@@ -46,9 +46,9 @@ pub enum StepError {
     Gpu(#[from] GpuError),
 }
 
-/// What a step is given.
+/// Input of a step.
 pub struct Step<'a> {
-    /// Which GPU.
+    /// Number of the GPU.
     pub ordinal: u32,
     /// Time for measuring, seconds. Preparing comes on top.
     pub work_s: f64,
@@ -97,7 +97,7 @@ impl<'a> Step<'a> {
     pub fn judge_time(&mut self, what: &str, measured: impl Into<String>, reached: bool) {
         let requirement = Requirement::measured(what, measured.into(), reached);
         let requirement = if self.emulated {
-            requirement.does_not_count("the GPU is emulated: its times say nothing about a GPU")
+            requirement.does_not_count("the GPU is emulated, so its times say nothing about a real GPU")
         } else {
             requirement
         };
@@ -133,7 +133,7 @@ static OWN_PROCESS: AtomicBool = AtomicBool::new(false);
 /// The error of work that does not end. The process of a step ends at once, without destructors: a
 /// driver that unloads a module or frees memory waits for what runs, and so for ever.
 pub fn hung(what: &str, seconds: u64) -> String {
-    let why = format!("{what}: has not ended within {seconds} s");
+    let why = format!("{what}: did not end within {seconds} s");
     if OWN_PROCESS.load(Ordering::Relaxed) {
         StepMessage::Failed(why).print();
         // SAFETY: ends the process; what it had to say is said and flushed.

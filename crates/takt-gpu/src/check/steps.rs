@@ -88,7 +88,7 @@ fn rounds(wanted: f64) -> i32 {
     wanted.clamp(1.0, 1e9) as i32
 }
 
-/// How many rounds of `launch` take a millisecond on the idle device.
+/// Number of rounds of `launch` that take a millisecond on the idle device.
 fn per_ms(stream: &Stream, launch: &mut dyn FnMut(i32) -> Result<(), GpuError>) -> Result<f64, GpuError> {
     let (begin, end) = (stream.event(true)?, stream.event(true)?);
     let mut tried = 64;
@@ -105,7 +105,7 @@ fn per_ms(stream: &Stream, launch: &mut dyn FnMut(i32) -> Result<(), GpuError>) 
     }
 }
 
-/// What failed is no failure of the device.
+/// A failure that is not the device's.
 fn not_run(why: impl Into<String>) -> StepError {
     StepError::NotRun(why.into())
 }

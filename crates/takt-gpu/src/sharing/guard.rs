@@ -1,5 +1,5 @@
-//! What ends with this process, however that ends: a shell waits on a pipe from it, and when the
-//! pipe closes it ends the service or restores the setting.
+//! A guard that ends with this process, however that ends: a shell waits on a pipe from it, and
+//! when the pipe closes it ends the service or restores the setting.
 
 use std::fs::File;
 use std::io;
@@ -40,8 +40,8 @@ fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> SharingError {
     move |error| SharingError::System { what, why: error.to_string() }
 }
 
-/// Keeps other runs from sharing the same device in another way. Whoever has the file open holds
-/// it: this process, and the shell that outlives it until everything is restored.
+/// Keeps other runs from sharing the same device in another way. A process that has the file open
+/// holds the lock: this one, and the shell that outlives it until everything is restored.
 #[derive(Debug)]
 pub(super) struct Lock(File);
 
@@ -116,8 +116,10 @@ pub(super) struct Daemon {
 impl Daemon {
     /// Starts it and waits until it can be reached.
     pub(super) fn start(ordinal: u32) -> Result<Self, SharingError> {
-        let program =
-            find(CONTROL, "install the driver's MPS (Debian: nvidia-cuda-mps), or another gpu.sharing.way")?;
+        let program = find(
+            CONTROL,
+            "install the driver's MPS (Debian: nvidia-cuda-mps), or use another gpu.sharing.way",
+        )?;
         let lock = Lock::take(ordinal)?;
         let stamp = takt_rt::clock::monotonic_ns();
         // Short: sockets lie in it, whose paths are of at most 107 bytes.
@@ -141,8 +143,9 @@ impl Daemon {
                 let message = std::fs::read_to_string(daemon.folder.join("said")).unwrap_or_default();
                 let message = message.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("nothing");
                 let how = if ended { "ended at once" } else { "cannot be reached after 10 s" };
-                let why = format!("{how}; it said: {}", message.trim());
-                let fix = "look whether the driver works (`nvidia-smi`) and no other user's MPS runs";
+                let why = format!("{how}; its message: {}", message.trim());
+                let fix =
+                    "check that the driver works (`nvidia-smi`) and that no other user's MPS is running";
                 return Err(SharingError::Tool { tool: CONTROL, why, fix });
             }
             std::thread::sleep(LOOK);
@@ -158,7 +161,7 @@ impl Daemon {
         if self.guard.end() && !self.folder.exists() {
             return Ok(());
         }
-        let (tool, why) = (CONTROL, format!("has not ended within {} s", END_PATIENCE.as_secs()));
+        let (tool, why) = (CONTROL, format!("did not end within {} s", END_PATIENCE.as_secs()));
         Err(SharingError::Tool { tool, why, fix: "end it: `echo quit | nvidia-cuda-mps-control`" })
     }
 }

@@ -21,7 +21,7 @@ read -r line
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Slice {
-    /// What the driver thinks right.
+    /// The driver's own choice.
     Default,
     /// The shortest: others are waited for least. The default where slices are set at all.
     #[default]
@@ -49,8 +49,8 @@ impl Slice {
         self as u32
     }
 
-    /// The one that the tool names. What it prints is made for people: one word of the four, or it
-    /// is not believed.
+    /// The one that the tool names. Its output is made for people: unless it is one of the four
+    /// words, it is not trusted.
     fn in_text(text: &str) -> Option<Self> {
         let lower = text.to_lowercase();
         let words: Vec<&str> = lower.split(|c: char| !c.is_ascii_alphanumeric()).collect();
@@ -69,7 +69,7 @@ fn policy(program: &Path, ordinal: u32, argument: &str) -> Result<String, Sharin
     let refused = |why: String| SharingError::Tool {
         tool: TOOL,
         why: format!("compute-policy -i {ordinal} {argument}: {why}"),
-        fix: "run as root on a machine whose driver sets time slices (R455 or newer), or another gpu.sharing.way",
+        fix: "run as root on a machine whose driver can set time slices (R455 or newer), or use another gpu.sharing.way",
     };
     let ordinal = ordinal.to_string();
     let output = Command::new(program)
@@ -96,7 +96,7 @@ fn read(program: &Path, ordinal: u32) -> Result<Slice, SharingError> {
         SharingError::Tool {
             tool: TOOL,
             why,
-            fix: "another gpu.sharing.way: what could not be restored is not set",
+            fix: "use another gpu.sharing.way: takt does not set a value that it could not restore",
         }
     })
 }
@@ -113,7 +113,7 @@ pub(super) struct Set {
 impl Set {
     /// Sets them, after a look at what they were.
     pub(super) fn new(ordinal: u32, slice: Slice) -> Result<Self, SharingError> {
-        let program = find(TOOL, "install the driver's tools, or another gpu.sharing.way")?;
+        let program = find(TOOL, "install the driver's tools, or use another gpu.sharing.way")?;
         let lock = Lock::take(ordinal)?;
         let before = read(&program, ordinal)?;
         let (which, number) = (ordinal.to_string(), before.number().to_string());
@@ -125,7 +125,7 @@ impl Set {
         policy(&set.program, ordinal, &format!("--set-timeslice={}", slice.number()))?;
         let after = read(&set.program, ordinal)?;
         if after != slice {
-            let why = format!("asked for {slice} time slices, and they are {after}");
+            let why = format!("requested {slice} time slices, but they are {after}");
             return Err(SharingError::Tool { tool: TOOL, why, fix: "another gpu.sharing.way" });
         }
         Ok(set)
@@ -142,11 +142,11 @@ impl Set {
         if now == self.before {
             return Ok(());
         }
-        let why = format!("time slices of GPU {} are {now} and were {}", self.ordinal, self.before);
+        let why = format!("time slices of GPU {} are {now}, but were {}", self.ordinal, self.before);
         Err(SharingError::Tool {
             tool: TOOL,
             why,
-            fix: "`nvidia-smi compute-policy --set-timeslice=` with what they were",
+            fix: "run `nvidia-smi compute-policy --set-timeslice=` with the previous value",
         })
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Moment {
     pub(crate) raw: CUevent,
     pub(super) slot: usize,
     pub(super) timed: bool,
-    /// How much of the stream is before it; 0 until it is recorded.
+    /// Number of the stream's work before it; 0 until it is recorded.
     pub(super) number: AtomicU64,
     /// Recorded by a graph. Until a launch comes to it, the driver says of such an event what the
     /// launch before left.
@@ -45,7 +45,7 @@ impl Event {
         if moment.in_graph.load(Ordering::SeqCst) {
             return Err(GpuError::Invalid {
                 what: "event to wait for",
-                expected: "one recorded behind a graph's launch".to_owned(),
+                expected: "one recorded after a graph's launch".to_owned(),
                 received: "one inside the graph".to_owned(),
             });
         }
@@ -82,7 +82,7 @@ impl Event {
         if !self.0.timed || !earlier.0.timed {
             return Err(GpuError::Invalid {
                 what: "event",
-                expected: "made with its time".to_owned(),
+                expected: "created with timing".to_owned(),
                 received: "without".to_owned(),
             });
         }

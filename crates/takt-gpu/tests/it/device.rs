@@ -491,7 +491,7 @@ fn the_check_measures_every_way_and_leaves_nothing() {
     assert!(check.quiet.iter().chain(&check.disturbed).all(|way| (3..1000).contains(&way.whole_us.count)));
 }
 
-/// What a step of the check misses on this device, with why it ended early.
+/// Failed requirements of a step of the check on this device, with the reason of an early end.
 fn missed(name: &str) -> Vec<String> {
     use takt_gpu::check::step::{Step, StepMessage};
     use takt_gpu::check::steps;

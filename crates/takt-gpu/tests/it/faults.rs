@@ -1,4 +1,4 @@
-//! What a start meets, each in a process of its own: no driver, one that is too old, no device, a
+//! Failures at the start, each in a separate process: no driver, one that is too old, no device, a
 //! compiler that is missing or of another kind, a device that is lost. One clear sentence each.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -77,7 +77,7 @@ fn what_the_driver_lacks_is_named() {
     let text = with("driver=11080");
     assert!(text.starts_with("absent=true") && text.contains("CUDA 11.8") && text.contains("12.0"), "{text}");
     let text = with("devices=0");
-    assert!(text.starts_with("absent=true") && text.contains("no GPU 0: the driver knows 0"), "{text}");
+    assert!(text.starts_with("absent=true") && text.contains("no GPU 0: the driver reports 0"), "{text}");
     let text = with("memory=100");
     assert!(text.contains("out of GPU memory") || text == "works", "{text}");
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a gate or a history.
+//! Errors of a gate or a history.
 
 /// Errors of gate and history.
 #[derive(Debug, thiserror::Error)]
@@ -9,12 +9,12 @@ pub enum Error {
     /// None of the runs of a side can be used.
     #[error("{side}: none of {found} runs can be used: {reasons}")]
     NoRuns {
-        /// Which: "baseline", "candidates".
+        /// The side: "baseline", "candidates".
         side: &'static str,
         found: usize,
         reasons: String,
     },
     /// Nothing puts the runs in an order.
-    #[error("no run reports its {by}; a history is over kernel, version, day or a factor of the campaign")]
+    #[error("no run states its {by}; a history goes over kernel, version, day or a factor of the campaign")]
     NoOrder { by: String },
 }

@@ -45,7 +45,7 @@ impl By {
         }
     }
 
-    /// What a run counts as.
+    /// Value of a run.
     fn of(&self, run: &Run) -> Option<String> {
         match self {
             Self::Day => Some(run.header.started_utc.get(..10)?.to_owned()),
@@ -106,15 +106,15 @@ pub struct Series {
     /// The figure of a run: `p99`.
     pub figure: String,
     pub points: Vec<Point>,
-    /// Where levels begin and end; none where there are too few figures for any.
+    /// Begins and ends of levels; empty if there are too few figures.
     #[serde(skip)]
     levels: Vec<usize>,
 }
 
-/// What a history says.
+/// Result of a history.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct History {
-    /// What it is over: `kernel`, `version`, `day`, or a factor.
+    /// Quantity on its axis: `kernel`, `version`, `day`, or a factor.
     pub by: String,
     /// All changes of level, in the order of the series and of their runs.
     pub change_points: Vec<ChangePoint>,
@@ -126,14 +126,14 @@ pub struct History {
     pub left_out: Vec<String>,
 }
 
-/// Which history.
+/// Options of a history.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The order of the runs.
     pub by: By,
     /// Only this measure; those that the verdict of the runs is about when absent.
     pub measure: Option<String>,
-    /// Which quantile of a run is its figure.
+    /// Quantile that is the figure of a run.
     pub quantile: f64,
 }
 
@@ -151,7 +151,7 @@ pub fn history(paths: &[PathBuf], options: &Options) -> Result<History, Error> {
     runs.retain(|run| {
         let reported = options.by.of(run).is_some();
         if !reported {
-            left_out.push(clean(&format!("{}: it does not report its {by}", run.name)));
+            left_out.push(clean(&format!("{}: it does not state its {by}", run.name)));
         }
         reported
     });
@@ -229,8 +229,8 @@ fn of_series(
     }
     let figures = logs.clone();
     let finite = figures.iter().filter(|log| log.is_finite()).count();
-    // What never came is worse than all that did, and a search for levels needs a number: ten times
-    // the worst. Where next to nothing came, there is no level to search for.
+    // A sample that never came is worse than all others, and a search for levels needs a number:
+    // ten times the worst. Where next to nothing came, there is no level to search for.
     let worst = logs.iter().copied().filter(|log| log.is_finite()).fold(0.0, f64::max);
     logs.iter_mut().filter(|log| !log.is_finite()).for_each(|log| *log = worst + 10f64.ln());
     let mut changes = match finite {
@@ -285,7 +285,8 @@ fn of_series(
 /// A piece of a version; the variants are in their order.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Piece<'a> {
-    /// What makes a version one before that without it: `~` of packages, `-rc` of the kernel.
+    /// Mark that makes a version earlier than the one without it: `~` of packages, `-rc` of the
+    /// kernel.
     Before(&'a str),
     End,
     Words(&'a str),
@@ -379,11 +380,11 @@ impl History {
         let runs = takt_report::count(runs, "run", "runs");
         section.add(Block::Paragraph(match (&self.first_bad, self.change_points.len()) {
             _ if self.series.iter().all(|series| series.levels.is_empty()) => format!(
-                "{runs}: too few to tell; a history begins with {FEWEST} runs that have a figure, in one configuration."
+                "{runs}: too few to judge; a history needs at least {FEWEST} runs with a figure, in one configuration."
             ),
-            (_, 0) => format!("{runs}, one level: nothing changed that chance does not make."),
+            (_, 0) => format!("{runs}, one level: no change beyond chance."),
             (None, n) => format!(
-                "{runs}, {} of level; none that lasts is for the worse.",
+                "{runs}, {} of level; none is a lasting regression.",
                 takt_report::count(n, "change", "changes")
             ),
             (Some(first), n) => {
@@ -400,8 +401,8 @@ impl History {
         }));
         if !self.change_points.is_empty() {
             table.note(
-                "That chance makes such a change is of runs that are independent. Where the machine was in one state for some of them, \
-                 it makes changes, too.",
+                "The probability of a change by chance assumes independent runs. If the machine was in one state for several runs, that \
+                 causes changes, too.",
             );
             section.add(Block::Table(table));
         }

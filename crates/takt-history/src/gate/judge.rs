@@ -32,7 +32,7 @@ const MISSED: f64 = 0.05;
 /// Most stretches of a baseline that are compared with the rest of it.
 const STRETCHES: usize = 40;
 
-/// What a gate says.
+/// Decision of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
@@ -70,7 +70,7 @@ impl Decision {
     }
 }
 
-/// What is asked.
+/// Settings of the judgement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// Probability with which either end of the interval may miss.
@@ -89,7 +89,7 @@ pub struct Judged {
     pub minimum_detectable: Option<f64>,
     /// Runs on each side with which [`Settings::find`] is found.
     pub runs_needed: Option<usize>,
-    /// Why, a sentence each.
+    /// The reasons, one sentence each.
     pub reasons: Vec<String>,
 }
 
@@ -101,8 +101,8 @@ pub struct Interval {
     pub difference: f64,
     pub low: Option<f64>,
     pub high: Option<f64>,
-    /// How far the machine alone may move new runs from those before; `None` of too few runs
-    /// before, and of runs that were made in turns.
+    /// Largest shift between old and new runs by the machine alone; `None` with too few runs
+    /// before, and for runs that alternate.
     pub drift: Option<f64>,
 }
 
@@ -164,13 +164,12 @@ pub fn judge(before: &[f64], after: &[f64], made: &Made, settings: &Settings) ->
     let mut reasons = Vec::new();
     if is_nothing(before, after) {
         reasons.push(
-            "on both sides nothing was measured, or the figure lies among releases that never ran: there is \
-             nothing to compare"
+            "neither side measured anything, or the figure falls among releases that never ran, so there is nothing to compare"
                 .to_owned(),
         );
     } else if found.low.is_none() {
         reasons.push(format!(
-            "{} before and {} after are too few for any interval: {} on each side are the fewest",
+            "{} before and {} after are too few for any interval: each side needs at least {}",
             runs(before.len()),
             runs(after.len()),
             fewest(settings.tail),
@@ -187,17 +186,15 @@ pub fn judge(before: &[f64], after: &[f64], made: &Made, settings: &Settings) ->
     Judged { interval: found, minimum_detectable, runs_needed, reasons }
 }
 
-/// What is not known of a baseline that is one state of the machine.
+/// Explains what remains unknown with a baseline of one machine state.
 fn one_go(found: &Interval) -> String {
     let what = match found.decision {
-        Decision::Same => {
-            "the interval spans what chance does between runs, not what the machine does between times"
-        }
-        _ => "what the machine does between times is unknown, and no difference is distinguished from it",
+        Decision::Same => "the interval covers chance between runs, but not changes of the machine over time",
+        _ => "changes of the machine over time are unknown, so no difference can be told apart from them",
     };
     format!(
-        "the baseline was made in one go, and not in turn with the new runs: {what}. Make old and new runs in turn (one of each build after the \
-         other), or keep a baseline of several days"
+        "the baseline was made in one go, not alternating with the new runs: {what}. Alternate old and new runs (one of each build after \
+         the other), or keep a baseline over several days"
     )
 }
 
@@ -213,7 +210,7 @@ fn decide(estimate: f64, low: f64, high: f64, tolerance: f64) -> Decision {
     }
 }
 
-/// What would help. `apart` is how far the machine alone may move new runs, and how much of a rise
+/// Advice. `apart` is the largest shift of new runs by the machine alone, and the largest rise that
 /// it may hide.
 fn advice(
     apart: Option<(f64, f64)>,
@@ -226,7 +223,7 @@ fn advice(
     let find = percent(settings.find);
     if !is_spread_known {
         return Some(format!(
-            "how far runs differ from each other is unknown with so few: make at least {} on each side",
+            "with so few runs, the variation between runs is unknown: make at least {} on each side",
             fewest(settings.tail)
         ));
     }
@@ -235,8 +232,8 @@ fn advice(
     }
     Some(match (apart, needed) {
         (Some((drift, hidden)), _) if drift + hidden >= settings.find.ln_1p() => format!(
-            "stretches of the baseline differ so that the machine alone moves new runs by up to {}, and no number of runs reports a \
-             rise of {find}: make old and new runs in turn, on a machine that does nothing else",
+            "stretches of the baseline differ so much that the machine alone can move new runs by up to {}, and no number of runs would \
+             reveal a rise of {find}: alternate old and new runs, on a machine that does nothing else",
             percent(drift.exp_m1())
         ),
         (_, Some(needed)) => {
@@ -245,24 +242,26 @@ fn advice(
                 (0, 0) => String::new(),
                 _ => format!(": {before} more before, {after} more after"),
             };
-            format!("{} on each side would find a rise of {find} in 19 of 20{more}", runs(needed))
+            format!("{} on each side would reveal a rise of {find} in 19 of 20 cases{more}", runs(needed))
         }
         (_, None) => {
-            format!("{MAX_RUNS} runs on each side would not find a rise of {find}: longer runs differ less")
+            format!(
+                "{MAX_RUNS} runs on each side would not reveal a rise of {find}: make longer runs, which differ less"
+            )
         }
     })
 }
 
-/// How far the machine alone may move new runs. `None` of runs in turns, and with fewer than four
-/// before.
+/// Largest shift of new runs by the machine alone. `None` for runs that alternate, and with fewer
+/// than four before.
 fn drift(before: &[f64], length: usize, made: &Made, tail: f64) -> Option<f64> {
     let Made::Apart(stretches) = made else { return None };
     let seen = farthest(before, length)?;
     Some(seen.max(one_more(before, stretches, tail).unwrap_or(0.0)))
 }
 
-/// How far one more stretch may lie from those of the baseline: each has a state of the machine,
-/// and so many states report where the next one lies. `None` with too few.
+/// Largest distance of one more stretch from those of the baseline: each has a state of the
+/// machine, and so many states show where the next one lies. `None` with too few.
 fn one_more(values: &[f64], stretches: &[Range<usize>], tail: f64) -> Option<f64> {
     let figures: Vec<f64> = stretches.iter().map(|range| middle(&values[range.clone()])).collect();
     one_more_of(&figures, tail)
@@ -304,14 +303,14 @@ fn fewest(tail: f64) -> usize {
     n as usize
 }
 
-/// What happened to releases, by run: how often, and of how many.
+/// Events of releases, by run: their number, and that of the releases.
 pub(crate) struct Happened<'a> {
     /// "missed their deadline".
     pub what: &'a str,
     pub sides: [Vec<(u64, u64)>; 2],
 }
 
-/// How far the releases of runs may differ so that runs with a miss are compared, a share.
+/// Difference of the runs' numbers of releases (a share) up to which runs with a miss are compared.
 const ALIKE: f64 = 0.2;
 
 impl Happened<'_> {
@@ -353,7 +352,7 @@ impl Happened<'_> {
     }
 }
 
-/// How often of all releases.
+/// Share of all releases.
 fn pooled(runs: &[(u64, u64)]) -> f64 {
     let (times, of) =
         runs.iter().fold((0.0, 0.0), |(times, of), run| (times + run.0 as f64, of + run.1 as f64));
@@ -385,7 +384,9 @@ pub(crate) fn judge_happened(
     if !happened.are_alike() {
         if rates[1] > rates[0] {
             undecided(decision);
-            reasons.push(format!("{words}: runs of such different length do not compare; make them as long"));
+            reasons.push(format!(
+                "{words}: runs of such different lengths cannot be compared; make them equally long"
+            ));
         }
     } else if happened.is_more(settings) {
         if happened.is_beyond_drift(made, settings) {
@@ -393,10 +394,10 @@ pub(crate) fn judge_happened(
             reasons.push(words);
         } else {
             undecided(decision);
-            reasons.push(format!("{words}, which the machine alone may do between times"));
+            reasons.push(format!("{words}, which may come from changes of the machine over time"));
         }
     } else if after * before_runs > before * after_runs || rates[1] > (1.0 + settings.tolerance) * rates[0] {
-        reasons.push(format!("{words}, which can be chance"));
+        reasons.push(format!("{words}, which may be chance"));
         if *decision == Decision::Better {
             *decision = Decision::Inconclusive;
         }
@@ -431,7 +432,7 @@ pub(crate) fn excuse_stolen(
         *decision = Decision::Inconclusive;
         let share = |stolen: &[f64]| percent(middle(stolen));
         reasons.push(format!(
-            "the hypervisor took {} of the CPUs from the new runs and {} from those before: the machine was not the same",
+            "the hypervisor took {} of the CPU time from the new runs and {} from those before: the conditions differed",
             share(after),
             share(before)
         ));
@@ -495,7 +496,7 @@ mod tests {
         assert!(slightly.low.unwrap() > 0.0, "{slightly:?}");
         let few = judged(&[10.0, 10.1]);
         assert_eq!((few.interval.decision, few.interval.low), (Decision::Inconclusive, None));
-        assert!(few.reasons[0].contains("7 on each side"), "{few:?}");
+        assert!(few.reasons[0].contains("needs at least 7"), "{few:?}");
     }
 
     #[test]
@@ -508,7 +509,7 @@ mod tests {
         let drift = judged.interval.drift.unwrap();
         assert_eq!(judged.interval.decision, Decision::Inconclusive);
         assert!(drift > 0.2 && judged.runs_needed.is_none(), "{judged:?}");
-        assert!(judged.reasons[0].contains("make old and new runs in turn"), "{judged:?}");
+        assert!(judged.reasons[0].contains("alternate old and new runs"), "{judged:?}");
         assert!(judged.minimum_detectable.unwrap() >= drift);
     }
 
@@ -539,7 +540,7 @@ mod tests {
             let found = judged(&scattered(10, 10.0 + by, 0.05), &apart(20, 10));
             assert_eq!(found.interval.decision, Decision::Inconclusive, "{found:?}");
             assert!(
-                found.reasons[0].contains("in one go") && found.reasons[0].contains("in turn"),
+                found.reasons[0].contains("in one go") && found.reasons[0].contains("alternating"),
                 "{found:?}"
             );
             assert_eq!((found.minimum_detectable, found.runs_needed), (None, None));
@@ -590,7 +591,7 @@ mod tests {
         assert_eq!(turns.0, None);
         assert!(apart.0.is_some_and(|drift| drift > SETTINGS.tolerance.ln_1p()), "{apart:?}");
         assert!(apart.1 > turns.1 && turns.1.is_some(), "{turns:?} {apart:?}");
-        // What the next stretch may hide is not there to be found.
+        // A change that the next stretch may hide cannot be found.
         let hidden = one_more(&before, &[0..20, 20..40, 40..60, 60..80], MISSED).unwrap();
         let spread = Spread::of(&[&before, &after]).unwrap();
         let of = |wanted: f64| spread.values_needed(wanted, SETTINGS.tail, apart.0.unwrap(), MAX_RUNS, SEED);

@@ -1,4 +1,4 @@
-//! What a gate says as JUnit XML, which CI systems show beside their tests.
+//! Result of a gate as JUnit XML, which CI systems show next to their tests.
 
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
@@ -9,7 +9,7 @@ use crate::gate::{Decision, Gate};
 /// decide. Worse is a failure; what cannot be reported is skipped, with the reason.
 ///
 /// # Errors
-/// Where the text cannot be made, which takes a fault of the writer.
+/// The text cannot be made, which takes a fault of the writer.
 pub fn junit(gate: &Gate) -> Result<String, quick_junit::SerializeError> {
     let mut suite = TestSuite::new("takt gate");
     if !gate.reasons.is_empty() {

@@ -5,8 +5,8 @@ use std::ops::Range;
 /// Stretches of a baseline that report anything about the next one.
 pub(crate) const FEWEST_STRETCHES: usize = 3;
 
-/// How far, in standard deviations of a random order, an order may be from one in which the sides
-/// change places by chance.
+/// Largest distance, in standard deviations of a random order, between an order and one in which
+/// the sides alternate by chance.
 const CHANCE: f64 = 1.645;
 
 /// Without runs for so long a machine is another one.
@@ -56,7 +56,7 @@ impl Made {
                 _ => sittings.push(index..index + 1),
             }
         }
-        // Where the new runs followed a pause, so must a stretch of the baseline.
+        // If the new runs followed a pause, a stretch of the baseline must follow one, too.
         let near = |began: &i64| new.iter().any(|new| (new - began).abs() <= pause);
         if old.iter().any(near) {
             sittings = sittings.into_iter().flat_map(|sitting| stretches(sitting, after.len())).collect();

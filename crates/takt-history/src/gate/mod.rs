@@ -3,8 +3,8 @@
 //!
 //! The unit of replication is the **run**. Runs of one configuration differ from each other far
 //! more than the samples within them report, and samples within a run hang together: one figure of
-//! each run (its P99) enters, however many samples it has. What is said of their difference is free
-//! of assumptions about its distribution (`takt_stats::shift`).
+//! each run (its P99) enters, however many samples it has. The statement on their difference is
+//! free of assumptions about its distribution (`takt_stats::shift`).
 //!
 //! A tail that interrupts and other programs make differs from run to run by several times what
 //! the samples below it do. A build that is slower moves both, so that a second figure with five
@@ -37,14 +37,14 @@ pub use junit::{junit, junit_error};
 pub use show::document;
 use sides::{Match, Sides, Unmatched};
 
-/// How to judge.
+/// Options of the judgement.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Judge even where facts of the machines differ.
     pub across_machines: bool,
     /// Only this measure; those that the verdict of the runs is about when absent.
     pub measure: Option<String>,
-    /// Which quantile of a run is its figure; beyond the P95 with a second one, of five times as
+    /// Quantile that is the figure of a run; beyond the P95 with a second one, of five times as
     /// many samples.
     pub quantile: f64,
     /// Changes within this share of the figure are none.
@@ -83,14 +83,14 @@ pub struct Pair {
     pub confidence: f64,
     /// The rise that so many runs would have found in 19 of 20 repetitions.
     pub minimum_detectable: Option<f64>,
-    /// How far the machine alone may move new runs from those before, by how far stretches of the
-    /// baseline differ: no smaller difference is distinguished from chance. Null of runs that were
-    /// made in turns, which share it, and with too few before.
+    /// Largest shift between old and new runs by the machine alone, from the differences between
+    /// stretches of the baseline: no smaller difference is distinguished from chance. Null for runs
+    /// that alternate, which share it, and with too few before.
     pub drift: Option<f64>,
     /// Runs on each side with which a rise by `find` is found in 19 of 20; null where more runs do
     /// not help.
     pub runs_needed: Option<usize>,
-    /// That rise.
+    /// The rise.
     pub find: f64,
     /// Runs before and after.
     pub runs: [usize; 2],
@@ -98,19 +98,19 @@ pub struct Pair {
     pub samples: [u64; 2],
     /// Runs with misses; null without a deadline, or with several.
     pub runs_with_misses: Option<[usize; 2]>,
-    /// Why it was decided so, and what must be known about it, a sentence each.
+    /// Reasons of the decision, and facts to know about it, one sentence each.
     pub reasons: Vec<String>,
 }
 
-/// What a gate says.
+/// Result of a gate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Gate {
     /// Worse where anything is; else inconclusive where anything is; else better where anything is.
     pub decision: Decision,
-    /// What is to be known before all figures: new runs that failed or are not in them, and what
+    /// Facts to know before all figures: new runs that failed or are not in them, and things that
     /// only the baseline has.
     pub reasons: Vec<String>,
-    /// What these decide.
+    /// Decision from these facts.
     #[serde(skip)]
     pub(crate) whole: Decision,
     /// The measure that decided, with its figures, as they are in `pairs`.
@@ -201,13 +201,13 @@ pub fn gate(baseline: &[PathBuf], candidates: &[PathBuf], options: &Options) -> 
     })
 }
 
-/// What runs say that are in no figure: a build whose runs fail or never end is not as good as one
-/// whose runs all do, whatever those say that are left.
+/// Decision from the runs that are in no figure: a build whose runs fail or never end is not as
+/// good as one whose runs all complete, whatever the remaining ones show.
 fn of_whole_runs([before, after]: [(usize, usize); 2], unmatched: &[Unmatched]) -> (Decision, Vec<String>) {
     let (mut decision, mut reasons) = (Decision::Same, Vec::new());
     let words = || {
         format!(
-            "{} of {} new runs failed or have no figures that prove anything, {} of {} before",
+            "{} of {} new runs failed or have no valid figures, {} of {} before",
             after.0, after.1, before.0, before.1
         )
     };
@@ -216,7 +216,7 @@ fn of_whole_runs([before, after]: [(usize, usize); 2], unmatched: &[Unmatched]) 
         reasons.push(words());
     } else if after.0 * before.1 > before.0 * after.1 {
         decision = Decision::Inconclusive;
-        reasons.push(format!("{}, which can be chance", words()));
+        reasons.push(format!("{}, which may be chance", words()));
     }
     let gone: Vec<&str> = unmatched
         .iter()
@@ -225,7 +225,7 @@ fn of_whole_runs([before, after]: [(usize, usize); 2], unmatched: &[Unmatched]) 
         .collect();
     if !gone.is_empty() {
         decision = Decision::of_all([decision, Decision::Inconclusive].into_iter());
-        reasons.push(format!("the new runs have not all that the baseline has: {}", gone.join("; ")));
+        reasons.push(format!("the new runs lack something that the baseline has: {}", gone.join("; ")));
     }
     (decision, reasons)
 }
@@ -248,8 +248,8 @@ fn figures_of(found: &mut Match<'_>, sides: &mut Sides<'_>, quantiles: &[f64]) -
     })
 }
 
-/// The value below which a share `q` of a run's samples lies. What never came was the worst of all:
-/// it counts beyond every value that did, so that the quantile may be infinite.
+/// The value below which a share `q` of a run's samples lies. A missing sample is the worst of all:
+/// it counts above every existing one, so the quantile may be infinite.
 pub fn quantile_of(figures: &Figures, q: f64) -> f64 {
     let all = figures.count().saturating_add(figures.skipped);
     let rank = (q * all as f64).ceil();
@@ -363,14 +363,14 @@ fn pair(
         let less = did_less(of(0), of(1));
         if !less.is_empty() {
             decision = Decision::Inconclusive;
-            reasons.push(format!("who did less is not called better: {}", less.join("; ")));
+            reasons.push(format!("a side that did less work does not count as better: {}", less.join("; ")));
         }
     }
     let samples = [0, 1].map(|side| median_of(figures[side].iter().map(|figure| figure.samples)));
     let beyond = samples.iter().map(|n| *n as f64 * (1.0 - quantile)).fold(f64::INFINITY, f64::min);
     if beyond < 10.0 {
         reasons.push(format!(
-            "only about {beyond:.0} samples of a run lie beyond its {}: longer runs differ less from each other",
+            "only about {beyond:.0} samples of a run lie beyond its {}: make longer runs, which differ less from each other",
             figure_name(quantile)
         ));
     }

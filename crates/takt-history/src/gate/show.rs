@@ -1,4 +1,4 @@
-//! What a gate says, for the terminal.
+//! Result of a gate, for the terminal.
 
 use takt_report::document::{Block, Document, Section};
 use takt_report::table::{Cell, Table};
@@ -31,11 +31,11 @@ pub(crate) fn sentence(pair: &Pair) -> String {
     format!("{}: {figure}: {} ({interval})", pair.decision.word(), signed(pair.difference))
 }
 
-/// What stands behind it.
+/// The numbers behind it.
 pub(crate) fn numbers(pair: &Pair) -> String {
     let [before, after] = pair.runs;
     let detectable = match pair.minimum_detectable {
-        Some(share) => format!("a rise of {} would have been found in 19 of 20", percent(share)),
+        Some(share) => format!("a rise of {} would have been found in 19 of 20 cases", percent(share)),
         None => "no rise would have been found for certain".to_owned(),
     };
     format!("{before} runs before, {after} after; {detectable}")
@@ -53,7 +53,7 @@ pub fn document(gate: &Gate) -> Document {
         "#Before",
         "#After",
         "#Difference (%)",
-        "#Found in 19 of 20 (%)",
+        "#Found in 19 of 20 cases (%)",
         "#Runs",
         "#Samples of a run",
     ];
@@ -76,8 +76,8 @@ pub fn document(gate: &Gate) -> Document {
         ]);
     }
     table.note(
-        "Before and after: medians over the runs. The interval spans what chance does between runs and how far stretches of the baseline \
-         differ, unless old and new runs were made in turns; it is of all figures at once.",
+        "Before and after: medians over the runs. The interval covers chance between runs and, unless old and new runs alternated, \
+         differences between stretches of the baseline; it holds for all figures at once.",
     );
     section.add(Block::Table(table));
     for pair in &gate.pairs {
@@ -90,7 +90,7 @@ pub fn document(gate: &Gate) -> Document {
         all.iter().map(|(fact, values)| format!("{fact}: {}", values.join(" / "))).collect()
     };
     let lists = [
-        ("machines", "Facts of the machines that differ", facts(&gate.machine_differences)),
+        ("machines", "Differences between the machines", facts(&gate.machine_differences)),
         ("settings", "Settings that differ between the sides", facts(&gate.setting_differences)),
         ("left-out", "Left out", gate.left_out.clone()),
         ("unmatched", "Without a partner", gate.unmatched.clone()),

@@ -1,4 +1,4 @@
-//! What belongs together on the two sides.
+//! Matches the runs of the two sides.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::gate::Error;
 pub(crate) struct Sides<'a> {
     before: Vec<&'a Run>,
     after: Vec<&'a Run>,
-    /// What was found and is not used, with the reason.
+    /// Items found but not used, with the reason.
     pub left_out: Vec<String>,
     /// Runs that should be in the figures and are not, or that failed, by side and name.
     lost: [BTreeSet<String>; 2],
@@ -64,7 +64,7 @@ impl<'a> Sides<'a> {
             left_out.extend(usable.runs.iter().filter_map(|run| {
                 let failure = run.header.failures.first()?;
                 Some(clean(&format!(
-                    "{side} {}: it failed, and is in the figures all the same: {failure}",
+                    "{side} {}: it failed but is included in the figures: {failure}",
                     run.name
                 )))
             }));
@@ -171,7 +171,12 @@ impl<'a> Sides<'a> {
             }
         }
         for (side, run, name) in partial(&cells) {
-            self.lose(side, run, &name, "it reports other measures, and runs of its configuration this one");
+            self.lose(
+                side,
+                run,
+                &name,
+                "it reports other measures, but other runs of its configuration report this one",
+            );
         }
         let (mut matches, mut unmatched) = (Vec::new(), Vec::new());
         for ((robot, key, name), sides) in cells {
@@ -189,7 +194,7 @@ impl<'a> Sides<'a> {
             match sides.iter().position(Vec::is_empty) {
                 Some(missing) => {
                     let there = ["in the new runs", "in the baseline"][missing];
-                    let words = clean(&format!("{robot}, {configuration}: {name} is only {there}"));
+                    let words = clean(&format!("{robot}, {configuration}: {name} exists only {there}"));
                     unmatched.push(Unmatched { words, is_gone: missing == 1 });
                 }
                 None => {
@@ -334,7 +339,7 @@ pub(crate) fn varying(sides: &[&Vec<&Run>]) -> Vec<String> {
     names.into_iter().filter(|name| varies(name)).collect()
 }
 
-/// What distinguishes runs: the factors of a campaign, or what a run on its own calls itself.
+/// Facts that distinguish runs: the factors of a campaign, or the name of a single run.
 pub(crate) fn facts(run: &Run) -> Facts {
     let factors = &run.header.experiment.factors;
     if factors.is_empty() {
@@ -376,5 +381,5 @@ fn same_definition(name: &str, sides: &[Vec<(&Run, &Measure)>; 2]) -> Result<(),
 
 fn deadlines(sides: &[Vec<(&Run, &Measure)>; 2]) -> Option<String> {
     let all: BTreeSet<Option<u64>> = sides.iter().flatten().map(|(_, m)| m.deadline_ns).collect();
-    (all.len() > 1).then(|| "the deadlines differ, so that misses do not compare".to_owned())
+    (all.len() > 1).then(|| "the deadlines differ, so misses cannot be compared".to_owned())
 }

@@ -29,7 +29,7 @@ const MAX_GROUPS: usize = 1000;
 /// Columns that make a difference doubtful where they are not what is compared.
 const MACHINE: [&str; 4] = ["host", "kernel", "cpu", "takt"];
 
-/// What is asked.
+/// The question.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Columns whose values make the groups.
@@ -79,7 +79,7 @@ impl Group {
 /// A figure of the runs of a group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// Which: `median`, `p99`, `p99.9`, `max`.
+    /// Name of the figure: `median`, `p99`, `p99.9`, `max`.
     pub figure: String,
     /// Median over the runs, nanoseconds; null where it lies among samples that never came.
     pub ns: Option<f64>,
@@ -112,7 +112,7 @@ pub struct Row {
     pub misses: Option<u64>,
     pub runs_with_misses: Option<usize>,
     pub figures: Vec<Figure>,
-    /// What must be known about it.
+    /// Remarks that a reader must know.
     pub remarks: Vec<String>,
 }
 
@@ -131,7 +131,7 @@ impl Compared {
     }
 }
 
-/// What a comparison says.
+/// Result of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     pub store: String,
@@ -184,20 +184,20 @@ pub fn compare(store: &Arc<Store>, options: &Options) -> Result<Comparison, Quer
     })
 }
 
-/// Why nothing is known of a run that is there; `None` for one that can be compared.
+/// Reason why an existing run is unknown; `None` for one that can be compared.
 pub(crate) fn why_unread(run: &Entry) -> Option<String> {
     match run.format {
         0 => Some(format!(
-            "is damaged (takt store verify says what of it), or of another layout than {FORMAT}, which this takt reads"
+            "is damaged (see takt store verify), or its layout is not {FORMAT}, the one that this takt reads"
         )),
         layout if layout != i64::from(FORMAT) => {
-            Some(format!("is of layout {layout}, and this takt reads layout {FORMAT}"))
+            Some(format!("has layout {layout}, but this takt reads layout {FORMAT}"))
         }
         _ => None,
     }
 }
 
-/// What is wrong with a run, with its name.
+/// Describes a run's fault, with its name.
 pub(crate) fn report(run: &Entry, why: &str) -> String {
     clean(&format!("{}: {why}", if run.name.is_empty() { &run.run } else { &run.name }))
 }
@@ -364,7 +364,7 @@ fn machine_differences(
 /// Robot, measure, where its numbers come from.
 type Kind = (String, String, String);
 
-/// What was found of a kind in each group: title, and the runs.
+/// Findings of a kind in each group: title, and the runs.
 type Found = BTreeMap<Kind, (String, Vec<Vec<OfRun>>)>;
 
 fn measured(
@@ -389,7 +389,7 @@ fn measured(
     };
     std::thread::scope(|scope| {
         for _ in 1..threads {
-            // Where no thread can be had, this one reads them all.
+            // If no thread can be started, this one reads them all.
             let _ = std::thread::Builder::new().spawn_scoped(scope, work);
         }
         work();

@@ -1,6 +1,6 @@
-//! What can be wrong with a question.
+//! Errors of a question.
 
-/// Why a question has no answer.
+/// Reason why a question has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
     /// The store, or something in it.
@@ -10,10 +10,10 @@ pub enum QueryError {
     #[error(transparent)]
     Report(#[from] takt_report::Error),
     /// A column that no run of the store has.
-    #[error("no column {asked}; there are {there}")]
+    #[error("no column {asked}; the columns are {there}")]
     NoColumn {
         asked: String,
-        /// What exists.
+        /// The existing ones.
         there: String,
     },
     /// A condition that cannot be read, or that asks for more than conditions can.
@@ -21,31 +21,32 @@ pub enum QueryError {
     Where {
         /// The condition.
         text: String,
-        /// What is wrong with it.
+        /// The mistake in it.
         why: String,
     },
     /// No run is left.
-    #[error("none of {of} runs of the store fulfils --where {text}")]
+    #[error("none of the {of} runs in the store matches --where {text}")]
     NoRuns {
         /// The condition.
         text: String,
-        /// How many there are.
+        /// Number of runs.
         of: usize,
     },
     /// More groups than anybody reads.
     #[error(
-        "--by {by} makes {groups} groups, and at most {most} are compared: take columns with fewer values, or fewer runs by --where"
+        "--by {by} makes {groups} groups, but at most {most} are compared: choose columns with fewer values, or select fewer runs with \
+         --where"
     )]
     Groups {
         /// The columns.
         by: String,
-        /// How many groups they make.
+        /// Number of their groups.
         groups: usize,
-        /// How many there may be.
+        /// Largest number accepted.
         most: usize,
     },
     /// A store without runs.
-    #[error("the store holds no run yet: takt store put brings them")]
+    #[error("the store contains no runs yet: add them with takt store put")]
     Empty,
     /// A folder for what is read.
     #[error("{path}: {source}", path = path.display())]

@@ -35,7 +35,7 @@ impl OfRun {
         for (place, (q, _)) in quantiles.iter_mut().zip(QUANTILES) {
             *place = quantile_of(figures, q);
         }
-        // What never came was the worst.
+        // A sample that never came was the worst.
         let none = figures.skipped > 0 || figures.count() == 0;
         quantiles[QUANTILES.len()] = if none { f64::INFINITY } else { figures.summary.worst };
         Self {
@@ -49,7 +49,7 @@ impl OfRun {
         }
     }
 
-    /// What the index reports. Its quantiles are of the samples that came.
+    /// Figures in the index. Its quantiles cover only the samples that arrived.
     pub fn reported(run: &Entry, reported: &Measured) -> Self {
         let count = |number: i64| u64::try_from(number).unwrap_or(0);
         let (samples, skipped) = (count(reported.samples), count(reported.skipped));
@@ -114,11 +114,11 @@ fn row(group: usize, runs: &[OfRun], before: Before<'_>) -> Row {
     let earlier = before.map_or(&[][..], |(before, _)| before);
     let deadlines: BTreeSet<_> = runs.iter().chain(earlier).map(|run| run.deadline_ns).collect();
     if deadlines.len() > 1 {
-        remarks.push("the deadlines differ, so that the numbers of misses do not compare".to_owned());
+        remarks.push("the deadlines differ, so the numbers of misses cannot be compared".to_owned());
     }
     let less = did_less(earlier.iter().map(OfRun::did), runs.iter().map(OfRun::did));
     if !less.is_empty() {
-        remarks.push(format!("who did less is not called better: {}", less.join("; ")));
+        remarks.push(format!("a side that did less work does not count as better: {}", less.join("; ")));
     }
     let names = QUANTILES.iter().map(|(_, name)| *name).chain(["max"]);
     let figures =

@@ -20,7 +20,7 @@ pub struct Filter {
     condition: Term,
 }
 
-/// What a term is worth.
+/// Value of a term.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Worth<'a> {
     Null,
@@ -58,7 +58,7 @@ enum Term {
     Not(Box<Term>),
     And(Box<Term>, Box<Term>),
     Or(Box<Term>, Box<Term>),
-    /// Which outcomes of a comparison make it true.
+    /// Outcomes of a comparison that make it true.
     Compare(Box<Term>, Box<Term>, fn(Ordering) -> bool),
     Arithmetic(Box<Term>, Box<Term>, fn(f64, f64) -> f64),
     Like {
@@ -143,7 +143,7 @@ impl Reader<'_> {
             Expr::Value(value) => match &value.value {
                 Literal::Number(text, _) => match text.parse() {
                     Ok(number) => Ok((Term::Number(number), Type::Number)),
-                    Err(_) => Err((self.wrong)(format!("{text} is no number"))),
+                    Err(_) => Err((self.wrong)(format!("{text} is not a number"))),
                 },
                 Literal::SingleQuotedString(text) => Ok((Term::Text(text.clone()), Type::Text)),
                 Literal::Boolean(truth) => Ok((Term::Truth(*truth), Type::Truth)),
@@ -190,7 +190,7 @@ impl Reader<'_> {
 
     fn unknown<T>(&self, expression: &Expr) -> Result<T, QueryError> {
         Err((self.wrong)(format!(
-            "\"{expression}\" is more than a condition on columns: takt query has all of SQL"
+            "\"{expression}\" is more than a condition on columns: takt query accepts all of SQL"
         )))
     }
 
@@ -235,11 +235,9 @@ impl Reader<'_> {
     fn of(&self, expression: &Expr, wanted: Type) -> Result<Term, QueryError> {
         match self.term(expression)? {
             (term, found) if found == wanted || found == Type::Null => Ok(term),
-            (_, found) => Err((self.wrong)(format!(
-                "\"{expression}\" is {}, {} is needed",
-                found.word(),
-                wanted.word()
-            ))),
+            (_, found) => {
+                Err((self.wrong)(format!("\"{expression}\" is {}; expected {}", found.word(), wanted.word())))
+            }
         }
     }
 
@@ -255,7 +253,7 @@ impl Reader<'_> {
         let ((a, one), (b, other)) = (self.term(left)?, self.term(right)?);
         if one != other && one != Type::Null && other != Type::Null {
             return Err((self.wrong)(format!(
-                "\"{left}\" is {} and \"{right}\" is {}: words stand in single quotes, numbers in none",
+                "\"{left}\" is {} and \"{right}\" is {}: put text in single quotes, and numbers without quotes",
                 one.word(),
                 other.word()
             )));
@@ -390,7 +388,7 @@ mod tests {
             ("robot <> 'uav' or attitude.rate_hz / 2 > 400", vec![1, 2]),
             ("\"attitude.rate_hz\" between 500 and 600", vec![0]),
             ("attitude.rate_hz not between 500 and 600", vec![1]),
-            // What is unknown is neither equal nor unequal.
+            // An unknown value is neither equal nor unequal.
             ("kernel = '6.12.9'", vec![1]),
             ("kernel <> '6.12.9'", vec![0]),
             ("not kernel = '6.12.9'", vec![0]),
@@ -412,15 +410,15 @@ mod tests {
     #[test]
     fn what_is_no_condition_is_a_sentence() {
         for (text, words) in [
-            ("stoln < 0.01", "no column stoln; there are run, "),
-            ("stolen < '0.01'", "numbers in none"),
-            ("robot = uav", "no column uav; there are "),
+            ("stoln < 0.01", "no column stoln; the columns are run, "),
+            ("stolen < '0.01'", "numbers without quotes"),
+            ("robot = uav", "no column uav; the columns are "),
             ("robot", "is words, not a condition"),
-            ("stolen and robot = 'uav'", "\"stolen\" is a number, a condition is needed"),
+            ("stolen and robot = 'uav'", "\"stolen\" is a number; expected a condition"),
             ("robot = 'uav' robot", "ends before \"robot\""),
             ("robot = 'uav'; drop table runs", "ends before \";\""),
-            ("upper(robot) = 'UAV'", "takt query has all of SQL"),
-            ("run in (select run from runs)", "takt query has all of SQL"),
+            ("upper(robot) = 'UAV'", "takt query accepts all of SQL"),
+            ("run in (select run from runs)", "takt query accepts all of SQL"),
             ("robot = '", "--where robot = ': "),
             ("", "--where : "),
         ] {

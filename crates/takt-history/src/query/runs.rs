@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::query::QueryError;
 use crate::query::compare::{report, why_unread};
 
-/// Where files of runs become readable.
+/// Folder in which files of runs become readable.
 #[derive(Debug)]
 pub struct Views {
     store: Arc<Store>,
@@ -24,7 +24,7 @@ pub struct Views {
 pub struct View {
     dir: RunDir,
     path: PathBuf,
-    /// What it says about itself.
+    /// Its header.
     pub header: RunHeader,
 }
 
@@ -73,7 +73,7 @@ impl Views {
 
     /// Ends a view, so that thousands do not pile up.
     pub fn close(&self, view: &View) {
-        // What stays goes with the folder.
+        // Remaining files go with the folder.
         let _ = std::fs::remove_dir_all(&view.path);
     }
 
@@ -81,7 +81,7 @@ impl Views {
     /// that cannot be read, and why.
     ///
     /// # Errors
-    /// What the store answered.
+    /// The store's error.
     pub fn all(&self, runs: &[&Entry]) -> Result<(&Path, Vec<String>), QueryError> {
         let mut left_out = Vec::new();
         for run in runs {
@@ -96,7 +96,7 @@ impl Views {
                 Ok(()) => {}
                 Err(error @ (StoreError::Damaged { .. } | StoreError::Which { .. })) => {
                     left_out.push(report(run, &error.to_string()));
-                    // What stays of it is no run, for want of a seal.
+                    // Its remains are not a run, because they have no seal.
                     let _ = std::fs::remove_dir_all(&path);
                 }
                 Err(error) => return Err(error.into()),

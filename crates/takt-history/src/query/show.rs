@@ -77,8 +77,8 @@ fn figures(comparison: &Comparison, measure: &Compared) -> Table {
         table.push(line(comparison, row, place == 0));
     }
     table.note(format!(
-        "A figure is of each run. The table has the medians over the runs of a group, and their distance from those of the first group \
-         with its {} interval.",
+        "Each run has one figure. The table shows the medians over the runs of a group, and their difference from the first group with its \
+         {} interval.",
         percent(INTERVAL_CONFIDENCE)
     ));
     table

@@ -6,7 +6,7 @@ use crate::store::{Entry, Store};
 
 use crate::query::QueryError;
 
-/// What stands in a column for a run.
+/// Value of a column for a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cell<'a> {
     /// Nothing is known.
@@ -19,7 +19,7 @@ pub enum Cell<'a> {
     Number(f64),
 }
 
-/// Where the values of a column come from.
+/// Source of a column's values.
 #[derive(Clone, Debug)]
 enum Source {
     Text(fn(&Entry) -> &str),
@@ -31,7 +31,7 @@ enum Source {
     Numbers(Vec<f64>, Vec<Option<u32>>),
 }
 
-/// What a column holds.
+/// Type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnKind {
     /// Words.
@@ -48,7 +48,7 @@ pub struct Column {
 }
 
 impl Column {
-    /// What it holds.
+    /// Its type.
     pub fn kind(&self) -> ColumnKind {
         match self.source {
             Source::Text(_) | Source::Words(..) => ColumnKind::Text,
@@ -147,7 +147,7 @@ impl Table {
     /// The index of a store.
     ///
     /// # Errors
-    /// What the store answers; [`QueryError::Empty`].
+    /// The store's error; [`QueryError::Empty`].
     pub fn of(store: &Store) -> Result<Self, QueryError> {
         let runs = store.list()?;
         if runs.is_empty() {
@@ -188,7 +188,7 @@ impl Table {
         })
     }
 
-    /// What stands in a column for a run. An empty text is nothing known.
+    /// Value of a column for a run. An empty text means unknown.
     pub fn cell(&self, row: usize, column: usize) -> Cell<'_> {
         match &self.columns[column].source {
             Source::Text(get) => match get(&self.runs[row]) {
@@ -245,6 +245,9 @@ mod tests {
         assert_eq!(cells("cpus")[0], Cell::Text("1, 2"));
         assert_eq!(cells("label"), [Cell::Null; 3]);
         let error = table.column("polcy").unwrap_err().to_string();
-        assert!(error.starts_with("no column polcy; there are run, ") && error.contains("policy"), "{error}");
+        assert!(
+            error.starts_with("no column polcy; the columns are run, ") && error.contains("policy"),
+            "{error}"
+        );
     }
 }

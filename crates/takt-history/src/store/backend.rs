@@ -1,4 +1,4 @@
-//! What keeps objects: whole ones under their names, each there or not.
+//! Backend for objects: complete ones under their names, each present or absent.
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-/// What is known of an object without reading it.
+/// Facts about an object without reading it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meta {
     pub size: u64,
@@ -22,8 +22,8 @@ pub(crate) trait Draft: Send {
     fn commit(self: Box<Self>) -> io::Result<()>;
 }
 
-/// Names are `folder/…/name`, of letters, digits, dots and hyphens. What is not there is `None`,
-/// and may be deleted.
+/// Names are `folder/…/name`, of letters, digits, dots and hyphens. A missing object is `None`, and
+/// may be deleted.
 pub(crate) trait Backend: Debug + Send + Sync {
     fn head(&self, name: &str) -> io::Result<Option<Meta>>;
     /// Whether an object's checksum, where it has one that can be had without reading it, is that
@@ -42,7 +42,7 @@ pub(crate) trait Backend: Debug + Send + Sync {
     fn names(&self, folder: &str) -> io::Result<Vec<String>> {
         Ok(self.list(folder)?.into_iter().map(|(name, _)| name).collect())
     }
-    /// Where an object is a file of this machine.
+    /// Path of an object that is a file of this machine.
     fn path(&self, _name: &str) -> Option<PathBuf> {
         None
     }

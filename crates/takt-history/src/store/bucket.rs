@@ -25,7 +25,7 @@ use tokio::runtime::Runtime;
 
 use crate::store::backend::{Backend, Draft, Meta};
 
-/// What a larger object is sent in: S3 takes at least 5 MiB in a part and at most 10,000 parts, and
+/// Part size of a larger object: S3 takes at least 5 MiB in a part and at most 10,000 parts, and
 /// some servers want parts of one size.
 const PART: usize = 8 << 20;
 
@@ -36,7 +36,7 @@ const AGAIN: Duration = Duration::from_secs(20);
 /// The variable that names a file with the authorities that the client believes.
 const AUTHORITIES: &str = "SSL_CERT_FILE";
 
-/// How long the end of an upload that failed waits for the server to forget its parts.
+/// Time that the end of a failed upload waits for the server to drop its parts.
 const FORGET: Duration = Duration::from_secs(5);
 
 /// A bucket, or what in it begins with a prefix.
@@ -54,7 +54,7 @@ impl fmt::Debug for Bucket {
     }
 }
 
-/// The client's thread. Whoever drops it does not wait for a name server that does not answer.
+/// The client's thread. Dropping it does not wait for a name server that does not answer.
 struct Threads(Option<Runtime>);
 
 impl Threads {
@@ -81,13 +81,13 @@ impl Drop for Threads {
     }
 }
 
-/// What stands between two marks.
+/// The text between two marks.
 fn between<'a>(text: &'a str, begin: &str, end: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(begin)?;
     rest.split_once(end).map(|(found, _)| found)
 }
 
-/// What the client says, on one line and not longer than can be read: a server's words are in it.
+/// The client's message, on one line of limited length: a server's words are in it.
 fn failed(error: Error) -> io::Error {
     let mut kind = match &error {
         Error::NotFound { .. } => ErrorKind::NotFound,
@@ -100,7 +100,7 @@ fn failed(error: Error) -> io::Error {
         if code == "NoSuchBucket" {
             kind = ErrorKind::NotFound;
         }
-        let why = between(&text, "<Message>", "</Message>").unwrap_or("it says no more");
+        let why = between(&text, "<Message>", "</Message>").unwrap_or("no further reason");
         text = format!("the server answered {code}: {why}");
     } else {
         // The client's own words stop before the system's: "error sending request".
@@ -118,7 +118,7 @@ fn failed(error: Error) -> io::Error {
         if text.contains("169.254.169.254") {
             // Asked where the environment names no key: a machine of Amazon's has one of its own.
             text = format!(
-                "no key in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and none of this machine: {text}"
+                "no key in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and this machine provides none: {text}"
             );
         }
     }
@@ -126,7 +126,7 @@ fn failed(error: Error) -> io::Error {
     io::Error::new(kind, takt_files::shortened(&text))
 }
 
-/// What is not there is `None`.
+/// Turns a missing object into `None`.
 fn there<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
     match found {
         Ok(value) => Ok(Some(value)),
@@ -167,7 +167,7 @@ pub(crate) fn check(environment: impl Iterator<Item = (OsString, OsString)>) -> 
         }
         let plain = value.to_str().filter(|value| value.bytes().all(|byte| (0x21..0x7f).contains(&byte)));
         let Some(value) = plain else {
-            return Err(format!("{name} has a space or a character in it that no request can have"));
+            return Err(format!("{name} contains a space or a character that is not allowed in a request"));
         };
         if is_address && !value.is_empty() {
             let parsed = reqwest::Url::parse(value).ok();
@@ -175,7 +175,7 @@ pub(crate) fn check(environment: impl Iterator<Item = (OsString, OsString)>) -> 
             if !parsed.as_ref().is_some_and(there)
                 || value.contains(['"', '<', '>', '\\', '^', '`', '{', '|', '}'])
             {
-                return Err(format!("{name}: accepted is https://HOST:PORT"));
+                return Err(format!("{name}: expected https://HOST:PORT"));
             }
         }
     }
@@ -188,20 +188,20 @@ fn without_tls(cause: &str) -> Option<&'static str> {
     Some(match cause {
         _ if cause.contains("UnknownIssuer") => match authorities {
             Some(file) if takt_files::read(file.as_ref(), AUTHORITIES_BYTES).is_err() => {
-                "the authority of the server's certificate is not known here, and the file that SSL_CERT_FILE names cannot be read"
+                "the authority that signed the server's certificate is unknown here, and the file in SSL_CERT_FILE cannot be read"
             }
             Some(_) => {
-                "the authority of the server's certificate is not in the file that SSL_CERT_FILE names: it must have it in PEM"
+                "the authority that signed the server's certificate is not in the file in SSL_CERT_FILE, which must contain it as PEM"
             }
             None => {
-                "the authority of the server's certificate is not known here: SSL_CERT_FILE=FILE names a file with it, in PEM"
+                "the authority that signed the server's certificate is unknown here: set SSL_CERT_FILE to a PEM file that contains it"
             }
         },
         _ if cause.contains("CaUsedAsEndEntity") => {
-            "the server's certificate is that of an authority: it needs one that an authority signed, with basicConstraints=CA:FALSE"
+            "the server presents an authority's certificate: it needs one that an authority signed, with basicConstraints=CA:FALSE"
         }
         _ if cause.contains("InvalidContentType") => {
-            "the server speaks no TLS there: with http:// in AWS_ENDPOINT_URL and AWS_ALLOW_HTTP=true it is asked without"
+            "the server does not use TLS there: to connect without it, use http:// in AWS_ENDPOINT_URL and set AWS_ALLOW_HTTP=true"
         }
         _ => return None,
     })
@@ -258,7 +258,7 @@ impl Bucket {
         };
         match opened.is_empty() {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                Err(io::Error::new(ErrorKind::NotFound, "there is no such bucket"))
+                Err(io::Error::new(ErrorKind::NotFound, "the bucket does not exist"))
             }
             looked => looked.map(|_| opened),
         }
@@ -411,7 +411,7 @@ impl Draft for Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         let Some(mut upload) = self.parts.take() else { return };
-        // What the server does not forget now, the bucket's rule takes away.
+        // The bucket's rule removes uploads that the server does not forget now.
         let _ = self.runtime.wait(async { tokio::time::timeout(FORGET, upload.abort()).await });
     }
 }

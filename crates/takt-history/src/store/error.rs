@@ -1,67 +1,65 @@
-//! What can go wrong with a store, a sentence each.
+//! Errors of a store, one sentence each.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why a store did not do what was asked.
+/// Error of a store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The place cannot be one.
     #[error("store {place}: {why}")]
     Place {
-        /// What was given; credentials are not in it.
+        /// The given place, without credentials.
         place: String,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
     /// The store did not answer in time.
     #[error("store {place}: no answer within {} s ({what})", waited.as_secs())]
     Slow {
-        /// Which store.
+        /// The store.
         place: String,
-        /// What was asked.
+        /// The requested operation.
         what: String,
-        /// How long.
+        /// The time waited.
         waited: Duration,
     },
     /// The thread that asked has ended.
-    #[error(
-        "store {place}: the thread that asked it has ended ({what}): this is a fault of takt's, please report it"
-    )]
+    #[error("store {place}: the client thread has ended ({what}): this is a bug in Takt, please report it")]
     Ended {
-        /// Which store.
+        /// The store.
         place: String,
-        /// What was asked.
+        /// The requested operation.
         what: String,
     },
     #[error("store {place}: {what}: {why}")]
     Refused {
-        /// Which store.
+        /// The store.
         place: String,
-        /// What was asked.
+        /// The requested operation.
         what: String,
         /// The innermost reason.
         why: String,
     },
     /// Its layout is of another version.
     #[error(
-        "store {place}: its version is {found}, and this takt knows {known}: take the takt that wrote it, or a newer one"
+        "store {place}: its version is {found}, but this takt knows {known}: use the takt that wrote it, or a newer one"
     )]
     Version {
-        /// Which store.
+        /// The store.
         place: String,
-        /// What it says.
+        /// Its version.
         found: u64,
-        /// What is known here.
+        /// The known version.
         known: u64,
     },
     /// Something in it is not what its name says.
     #[error("store {place}: {object} is damaged: {why}")]
     Damaged {
-        /// Which store.
+        /// The store.
         place: String,
         object: String,
-        /// How.
+        /// The damage.
         why: String,
     },
     /// There is no such run, or several.
@@ -69,10 +67,10 @@ pub enum StoreError {
         "store {place}: expected one run whose hash or name begins with {asked}, found {found}; `takt store ls {place}` lists them"
     )]
     Which {
-        /// Which store.
+        /// The store.
         place: String,
         asked: String,
-        /// How many there are.
+        /// Number of matches.
         found: usize,
     },
     /// A run directory that cannot be stored.

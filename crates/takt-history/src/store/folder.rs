@@ -14,7 +14,7 @@ const CUT: char = '#';
 #[derive(Debug)]
 pub(crate) struct Folder(pub PathBuf);
 
-/// What is not there is `None`.
+/// Turns a missing file into `None`.
 fn there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Ok(value) => Ok(Some(value)),
@@ -74,7 +74,7 @@ impl Backend for Folder {
 
     fn is_empty(&self) -> io::Result<bool> {
         let mut names = fs::read_dir(&self.0)?.map(|entry| entry.map(|entry| entry.path()));
-        // What a first write that was cut off has left is nothing.
+        // The remains of an aborted first write do not count.
         names.try_fold(true, |empty, path| Ok(empty && is_cut(&path?)))
     }
 
@@ -152,7 +152,7 @@ impl Draft for FileDraft {
 impl Drop for FileDraft {
     fn drop(&mut self) {
         if !self.committed {
-            // What cannot be taken away now is old one day.
+            // A draft that cannot be removed now will be old one day.
             let _ = fs::remove_file(&self.draft);
         }
     }

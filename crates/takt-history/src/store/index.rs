@@ -26,7 +26,7 @@ const ROWS: usize = 1 << 16;
 /// A run of the store, as the index has it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Entry {
-    /// What it is called here: the SHA-256 of its seal.
+    /// Its name in the store: the SHA-256 of its seal.
     pub run: String,
     /// Name of its directory.
     pub name: String,
@@ -56,9 +56,9 @@ pub struct Entry {
     pub finished_utc: String,
     /// Share of the CPUs' time that the hypervisor took.
     pub stolen: f64,
-    /// What fails the run whatever its measures say, counted.
+    /// Number of reasons for which the run fails whatever its measures show.
     pub failures: i64,
-    /// What keeps it from a PASS, counted.
+    /// Number of reasons that keep it from a PASS.
     pub doubts: i64,
     /// Settings that were not granted, counted.
     pub not_granted: i64,
@@ -70,7 +70,7 @@ pub struct Entry {
     pub files: i64,
     /// Bytes, all files together.
     pub bytes: i64,
-    /// What it measured, in the run's order.
+    /// Its measures, in the run's order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub measures: Vec<Measured>,
 }
@@ -90,7 +90,7 @@ pub struct Measured {
     pub skipped: i64,
     /// Misses, those included; 0 without a deadline.
     pub misses: i64,
-    /// How long its window was; 0 where that is not known.
+    /// Length of its window; 0 if unknown.
     pub window_s: f64,
     /// Least value. This and those below are 0 where no sample came.
     pub min_ns: f64,
@@ -158,8 +158,8 @@ impl Entry {
 }
 
 impl Entry {
-    /// What `row`, which an index has of this run, says otherwise. Names of directories are in the
-    /// index alone.
+    /// Difference from `row`, which an index has for this run. Only the index has names of
+    /// directories.
     pub(crate) fn difference(&self, row: &Self) -> Option<String> {
         let run = OF_RUN.iter().filter(|c| c.name() != "name").find_map(|c| c.difference(self, row));
         let names = |entry: &Self| entry.measures.iter().map(|one| one.measure.clone()).collect::<Vec<_>>();
@@ -176,7 +176,7 @@ impl Entry {
         let found = run.or_else(measures).or_else(figures)?;
         let found = takt_files::shortened(&found);
         Some(format!(
-            "the index says {found}: delete the files of {INDEX}/, they are made anew from the runs"
+            "the index says {found}: delete the files of {INDEX}/, and takt rebuilds them from the runs"
         ))
     }
 }
@@ -241,7 +241,7 @@ impl<T> Column<T> {
         }
     }
 
-    /// What `row` has there and `own` has not. Numbers may differ by how they were added up.
+    /// Value that `row` has there and `own` lacks. Numbers may differ by how they were added up.
     fn difference(&self, own: &T, row: &T) -> Option<String> {
         let [own, row] = match self {
             Self::Text(_, get, _) => [own, row].map(|one| format!("{:?}", get(one))),
@@ -338,7 +338,7 @@ fn values<T: DataType>(group: &dyn RowGroupReader, name: &str) -> Result<Vec<T::
 /// run that has none.
 ///
 /// # Errors
-/// What the Parquet library says.
+/// The error of the Parquet library.
 pub fn write_index(entries: &[Entry]) -> Result<Vec<u8>, ParquetError> {
     let none = Measured::default();
     let (mut runs, mut measures) = (Vec::new(), Vec::new());
@@ -371,11 +371,10 @@ pub fn write_index(entries: &[Entry]) -> Result<Vec<u8>, ParquetError> {
     writer.into_inner()
 }
 
-/// What a Parquet file of an index says. Columns that are not known are passed over, those that are
-/// missing are empty.
+/// Entries in a Parquet file of an index. Unknown columns are skipped, missing ones are empty.
 ///
 /// # Errors
-/// What the Parquet library says of bytes that are no such file.
+/// The Parquet library's error for bytes that are not such a file.
 pub fn read_index(bytes: Vec<u8>) -> Result<Vec<Entry>, ParquetError> {
     takt_rundir::footer::check_bytes(&bytes)?;
     let reader = SerializedFileReader::new(Bytes::from(bytes))?;

@@ -18,7 +18,7 @@ use crate::store::{StoreError, place};
 /// Version of the layout.
 const VERSION: u64 = 1;
 
-/// What says that a place is a store, and of which version.
+/// File that marks a place as a store, with its version.
 const ABOUT: &str = "takt-store.json";
 
 const RUNS: &str = "runs";
@@ -51,14 +51,14 @@ pub struct Store {
     objects: Objects,
 }
 
-/// What is in the store of a file that a run has.
+/// The store's copy of a run's file.
 enum Kept {
     Whole(Meta),
     Damaged,
     Missing,
 }
 
-/// What [`Store::put`] did.
+/// Result of [`Store::put`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// The run's name in the store.
@@ -71,15 +71,15 @@ pub struct Stored {
     pub sent_bytes: u64,
 }
 
-/// What [`Store::verify`] found wrong with a run.
+/// A fault that [`Store::verify`] found in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     pub run: String,
-    /// What is wrong.
+    /// The fault.
     pub why: String,
 }
 
-/// What [`Store::prune`] took away, or would.
+/// Items that [`Store::prune`] removed, or would remove.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
     pub runs: usize,
@@ -88,7 +88,7 @@ pub struct Pruned {
     pub bytes: u64,
 }
 
-/// What the system answered for a file on this side.
+/// The system's error for a file on this side.
 fn failed_at(path: &Path) -> impl FnOnce(std::io::Error) -> StoreError {
     let path = path.to_owned();
     move |source| StoreError::Io { path, source }
@@ -155,7 +155,7 @@ impl Store {
                 }
             }
             None if !create => Err(wrong(&format!(
-                "is no store: there is no {ABOUT}. Name another folder, or make a store: `takt store put {name} RUN`"
+                "is not a store: it has no {ABOUT}. Name another folder, or create a store: `takt store put {name} RUN`"
             ))),
             None => {
                 if !store.objects.is_empty()? {
@@ -163,7 +163,7 @@ impl Store {
                     if store.objects.head(ABOUT)?.is_some() {
                         return Self::open(place, create, patience);
                     }
-                    return Err(wrong("holds something else: give an empty place, or a store"));
+                    return Err(wrong("is neither empty nor a store: name an empty place, or a store"));
                 }
                 store.objects.put(ABOUT, format!("{{ \"version\": {VERSION} }}\n").into_bytes())?;
                 Ok(store)
@@ -190,15 +190,12 @@ impl Store {
         let wrong = |why: String| StoreError::Run { path: run.path().to_owned(), why };
         let header = run.header().map_err(|error| wrong(error.to_string()))?;
         if header.format != FORMAT {
-            return Err(wrong(format!(
-                "is of layout {}, and this takt stores layout {FORMAT}",
-                header.format
-            )));
+            return Err(wrong(format!("has layout {}, but this takt stores layout {FORMAT}", header.format)));
         }
         let id = match run.seal_state() {
             SealState::Whole(id) => id,
             SealState::Missing => {
-                return Err(wrong("is not sealed: only runs that came to their end are stored".to_owned()));
+                return Err(wrong("is not sealed: only complete runs are stored".to_owned()));
             }
             SealState::Changed(files) => {
                 return Err(wrong(format!("was changed after it was sealed: {}", files.join(", "))));
@@ -250,8 +247,8 @@ impl Store {
         }
     }
 
-    /// What is there of an object that must be as the file at `path`, of `size` bytes. A folder's
-    /// is read; to read a bucket's costs as much as to send it, so that its checksum counts.
+    /// State of an object that must equal the file at `path`, of `size` bytes. A folder's object is
+    /// read; reading a bucket's costs as much as sending it, so its checksum counts.
     fn state(&self, hash: &str, path: &Path, size: u64) -> Result<Kept, StoreError> {
         let name = object(hash);
         let Some(meta) = self.objects.head(&name)? else { return Ok(Kept::Missing) };
@@ -299,7 +296,7 @@ impl Store {
         let Some(seal) = self.objects.get(&name, MAX_SEAL_BYTES)? else { return Ok(None) };
         let found = sha256_of(&seal);
         if found != run {
-            return Err(self.damaged(&name, format!("what it holds has the hash {found}")));
+            return Err(self.damaged(&name, format!("its content has the hash {found}")));
         }
         entries(&seal).map(Some).map_err(|why| self.damaged(&name, why))
     }
@@ -345,7 +342,7 @@ impl Store {
             }
             return Err(StoreError::Run {
                 path: target,
-                why: "is there already and is another run, or was changed".to_owned(),
+                why: "already exists and is another run, or was changed".to_owned(),
             });
         }
         let draft = to.join(format!("{name}.cut-{}", std::process::id()));
@@ -365,7 +362,7 @@ impl Store {
     /// it should be: files, and rows of the index that are not the run's.
     ///
     /// # Errors
-    /// What the store answered.
+    /// The store's error.
     pub fn verify(&self, runs: &[String], progress: &mut dyn FnMut(&str)) -> Result<Vec<Damage>, StoreError> {
         let rows = self.rows_by_run()?;
         let mut runs: Vec<String> =
@@ -391,8 +388,8 @@ impl Store {
     }
 
     /// Reads all of a run, each file checked: its row, or what is damaged; `None` where it is not
-    /// there. What this machine cannot take of it is the run's damage, and no other's. `good` has
-    /// the sizes of what was read before.
+    /// there. Parts that this machine cannot accept are damage of that run only. `good` has the
+    /// sizes of what was read before.
     fn read_run(
         &self,
         run: &str,
@@ -456,8 +453,8 @@ impl Store {
     /// that were cut off, or by runs that went.
     ///
     /// # Errors
-    /// What the store answered; or [`StoreError::Damaged`] where a seal cannot be read: what its
-    /// run needs is not known then, and nothing is taken away.
+    /// The store's error; or [`StoreError::Damaged`] if a seal cannot be read: the needs of its run
+    /// are then unknown, and nothing is removed.
     pub fn prune(&self, runs: &[String], dry: bool) -> Result<Pruned, StoreError> {
         let objects = self.objects.list(OBJECTS)?;
         let mut needed = BTreeSet::new();
@@ -466,8 +463,8 @@ impl Store {
         for run in self.runs()?.iter().filter(|run| !runs.contains(run)) {
             let files = self.files(run).map_err(|error| match error {
                 StoreError::Damaged { place, object, why } => {
-                    let way_out = "what its run needs is not known, and nothing was taken away: takt store put of that run \
-                                   mends it, or take it away as well";
+                    let way_out = "the objects that its run needs are unknown, so nothing was removed: repair it with `takt store put` of \
+                         that run, or remove the run as well";
                     StoreError::Damaged { place, object, why: format!("{why}; {way_out}") }
                 }
                 error => error,
@@ -511,13 +508,13 @@ fn entries(seal: &[u8]) -> Result<BTreeMap<String, String>, String> {
     let is_file = |name: &str, hash: &str| is_inside(name) && name != HASHES_FILE && is_hash(hash);
     if let Some((name, hash)) = entries.iter().find(|(name, hash)| !is_file(name, hash)) {
         let [name, hash] = [name, hash].map(|text| takt_files::shortened(text));
-        return Err(format!("{HASHES_FILE}: {name:?} with the hash {hash:?} is no file of a run"));
+        return Err(format!("{HASHES_FILE}: {name:?} with the hash {hash:?} is not a file of a run"));
     }
     let folders =
         |name: &str| name.match_indices('/').map(|(at, _)| name[..at].to_owned()).collect::<Vec<_>>();
     let both = |name: &String| folders(name).into_iter().find(|folder| entries.contains_key(folder));
     match entries.keys().find_map(both) {
-        Some(name) => Err(format!("{HASHES_FILE}: {name:?} is a file and a folder in it")),
+        Some(name) => Err(format!("{HASHES_FILE}: {name:?} is both a file and a folder")),
         None => Ok(entries),
     }
 }
@@ -546,13 +543,13 @@ mod tests {
         for name in ["", "..", "../a", "/a", "a/../b", "./a", "a//b", "a/", "x\0y", &long, &deep, HASHES_FILE]
         {
             let why = seal(&["run.json", name]).unwrap_err();
-            assert!(why.contains("is no file of a run"), "{why}");
+            assert!(why.contains("is not a file of a run"), "{why}");
         }
-        assert!(seal(&["a", "a/b/c"]).unwrap_err().contains("\"a\" is a file and a folder"));
-        assert!(seal(&["a/b", "a/b/c"]).unwrap_err().contains("\"a/b\" is a file and a folder"));
+        assert!(seal(&["a", "a/b/c"]).unwrap_err().contains("\"a\" is both a file and a folder"));
+        assert!(seal(&["a/b", "a/b/c"]).unwrap_err().contains("\"a/b\" is both a file and a folder"));
         for none in ["", "0", &hash[1..], &"0".repeat(65), &"A".repeat(64), &"\u{e4}".repeat(32)] {
             let why = entries(&serde_json::to_vec(&BTreeMap::from([("run.json", none)])).unwrap());
-            assert!(why.unwrap_err().contains("is no file of a run"), "{none}");
+            assert!(why.unwrap_err().contains("is not a file of a run"), "{none}");
         }
     }
 

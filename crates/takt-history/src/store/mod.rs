@@ -8,9 +8,9 @@
 //! index/<hash>.parquet       a row for each measure of each run, for whoever asks across runs
 //! ```
 //!
-//! A run is its seal: it is there when `runs/<run>.json` is, and that is written last. What an
-//! upload that was cut off has left is nobody's until the next try uses it, or [`Store::prune`]
-//! takes it away. Names are hashes of what they hold, so two that bring the same run write the same
+//! A run is its seal: it is there when `runs/<run>.json` is, and that is written last. Remains of
+//! an interrupted upload belong to nobody until the next attempt uses them, or [`Store::prune`]
+//! removes them. Names are hashes of what they hold, so two that bring the same run write the same
 //! bytes, and whatever is read is checked against its name. The index is no truth of its own: rows
 //! without a run are passed over, and runs without a row are looked up.
 

@@ -35,11 +35,11 @@ fn part(file: &mut (impl Read + ?Sized)) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 enum Unanswered {
     /// It takes longer.
     Late,
-    /// Whoever would have asked has ended, or could not be begun.
+    /// The thread that would have asked has ended, or could not be started.
     Ended,
 }
 
@@ -52,8 +52,8 @@ impl Unanswered {
     }
 }
 
-/// What `work` answers: a file system that does not answer must not keep this program. The thread
-/// that hangs in it is left behind.
+/// Result of `work` within a time: a file system that does not answer must not block this program.
+/// The hanging thread is abandoned.
 fn within<T: Send + 'static>(
     patience: Duration,
     work: impl FnOnce() -> T + Send + 'static,
@@ -61,7 +61,7 @@ fn within<T: Send + 'static>(
     let (answer, answered) = sync_channel(1);
     let thread = std::thread::Builder::new().name("takt-store".to_owned());
     let begun = thread.spawn(move || {
-        // Whoever asked may have gone.
+        // The requesting thread may have ended.
         let _ = answer.send(work());
     });
     begun.map_err(|_| Unanswered::Ended)?;
@@ -160,7 +160,7 @@ impl Objects {
         before: SystemTime,
         dry: bool,
     ) -> Result<(usize, u64), StoreError> {
-        self.ask("what was cut off", move |backend| backend.tidy(folders, before, dry))
+        self.ask("remains of a transfer that was cut off", move |backend| backend.tidy(folders, before, dry))
     }
 
     /// All of an object of at most `most` bytes; `None` where it is not there.
@@ -171,7 +171,7 @@ impl Objects {
             let mut bytes = Vec::new();
             object.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
             if bytes.len() as u64 > most {
-                let why = format!("more than {most} bytes, which are too many for what it is");
+                let why = format!("more than {most} bytes, too many for this kind of object");
                 return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
             }
             Ok(Some(bytes))
@@ -215,7 +215,7 @@ impl Objects {
         };
         let own = name.to_owned();
         let object = self.ask(name, move |backend| backend.read(&own))?;
-        let mut object = object.ok_or_else(|| damaged("it is not there".to_owned()))?;
+        let mut object = object.ok_or_else(|| damaged("it is missing".to_owned()))?;
         let (mut hasher, mut length) = (Sha256::new(), 0);
         loop {
             let bytes;
@@ -228,7 +228,7 @@ impl Objects {
             take(&bytes)?;
         }
         let found = hex(&hasher.finalize());
-        if found == hash { Ok(length) } else { Err(damaged(format!("what it holds has the hash {found}"))) }
+        if found == hash { Ok(length) } else { Err(damaged(format!("its content has the hash {found}"))) }
     }
 }
 

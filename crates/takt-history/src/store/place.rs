@@ -1,4 +1,4 @@
-//! Where a store is: a folder, or a bucket of an object store.
+//! Place of a store: a folder, or a bucket of an object store.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::store::StoreError;
 use crate::store::backend::Backend;
 use crate::store::folder::Folder;
 
-/// What a bucket's address begins with.
+/// Prefix of a bucket's address.
 const S3: &str = "s3";
 
 /// An open place.
@@ -39,11 +39,11 @@ pub(crate) fn check(text: &str) -> Result<(), StoreError> {
         return if text.is_empty() { wrong("the folder's name is missing") } else { Ok(()) };
     };
     if scheme != S3 {
-        return wrong("accepted is a folder, or s3://BUCKET/PREFIX");
+        return wrong("expected a folder, or s3://BUCKET/PREFIX");
     }
     if rest.contains(['@', '?']) {
         return wrong(
-            "credentials do not belong in it: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, which no run keeps",
+            "it must not contain credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, which are stored in no run",
         );
     }
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -52,7 +52,7 @@ pub(crate) fn check(text: &str) -> Result<(), StoreError> {
     }
     if let Some(character) = bucket.chars().find(|c| !(c.is_ascii_alphanumeric() || ".-_".contains(*c))) {
         return wrong(&format!(
-            "{character:?} is in no bucket's name: accepted are letters, digits and . - _"
+            "{character:?} is not allowed in a bucket's name: accepted are letters, digits and . - _"
         ));
     }
     let plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains(char::is_control);
@@ -89,7 +89,7 @@ pub(crate) fn open(text: &str, create: bool) -> Result<Place, StoreError> {
     if create {
         std::fs::create_dir_all(&folder).map_err(|error| wrong(error.to_string()))?;
     } else if !folder.is_dir() {
-        let why = if folder.exists() { "is no folder" } else { "there is no such folder" };
+        let why = if folder.exists() { "is not a folder" } else { "there is no such folder" };
         return Err(wrong(why.to_owned()));
     }
     let folder = folder.canonicalize().map_err(|error| wrong(error.to_string()))?;
@@ -116,10 +116,10 @@ mod tests {
         for (text, word) in [
             ("", "missing"),
             ("s3://", "bucket"),
-            ("s3://my bucket/runs", "' ' is in no bucket's name"),
+            ("s3://my bucket/runs", "' ' is not allowed in a bucket's name"),
             ("s3://bucket/a/../b", "a prefix is"),
             ("s3://bucket//b", "a prefix is"),
-            ("gs://bucket", "accepted is a folder"),
+            ("gs://bucket", "expected a folder"),
         ] {
             let error = check(text).unwrap_err().to_string();
             assert!(error.contains(word), "{text}: {error}");
@@ -145,7 +145,8 @@ mod tests {
         let file = root.path().join("file");
         let file = file.to_str().unwrap();
         assert!(
-            open(file, true).is_err() && open(file, false).unwrap_err().to_string().contains("is no folder")
+            open(file, true).is_err()
+                && open(file, false).unwrap_err().to_string().contains("is not a folder")
         );
     }
 }

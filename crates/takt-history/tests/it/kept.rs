@@ -103,8 +103,8 @@ fn another_version_and_what_is_no_store_are_left_alone() {
     let at = root.path().to_str().unwrap();
     fs::write(root.path().join("thesis.txt"), "words").unwrap();
     let error = Store::open(at, true, PATIENCE).unwrap_err().to_string();
-    assert!(error.contains("holds something else"), "{error}");
-    assert!(Store::open(at, false, PATIENCE).unwrap_err().to_string().contains("is no store"));
+    assert!(error.contains("neither empty nor a store"), "{error}");
+    assert!(Store::open(at, false, PATIENCE).unwrap_err().to_string().contains("is not a store"));
     fs::write(root.path().join("takt-store.json"), "{ \"version\": 7 }").unwrap();
     let error = Store::open(at, true, PATIENCE).unwrap_err();
     assert!(matches!(error, StoreError::Version { found: 7, known: 1, .. }), "{error}");
@@ -166,7 +166,7 @@ fn damage_is_named_and_never_handed_out() {
     assert!(matches!(store.get(&entry, &to), Err(StoreError::Damaged { .. })));
     assert!(files(&to, "").is_empty(), "nothing of it is left");
     fs::remove_file(&object).unwrap();
-    assert!(store.verify(&[], &mut |_| ()).unwrap()[0].why.contains("not there"));
+    assert!(store.verify(&[], &mut |_| ()).unwrap()[0].why.contains("is missing"));
     // It is listed, by its hash where the index is gone as well.
     for index in files(&at.join("index"), "") {
         fs::remove_file(index).unwrap();
@@ -183,7 +183,7 @@ fn damage_is_named_and_never_handed_out() {
     let other = store.put(&other).unwrap().run;
     // Not even what was named goes: it could not be brought back.
     let error = store.prune(std::slice::from_ref(&other), false).unwrap_err().to_string();
-    assert!(error.contains(&id) && error.contains("nothing was taken away"), "{error}");
+    assert!(error.contains(&id) && error.contains("nothing was removed"), "{error}");
     assert!(at.join(format!("runs/{other}.json")).is_file());
     assert_eq!(store.prune(&[other.clone(), id], false).unwrap().runs, 2);
 }

@@ -152,10 +152,13 @@ fn what_cannot_be_answered_is_a_sentence() {
     let root = tempfile::tempdir().unwrap();
     let store = stored(root.path(), (0..4).map(|number| Made::of_a_fleet(number, 50)));
     let refused = |options: &Options| compare(&store, options).unwrap_err().to_string();
-    assert!(refused(&by("colour")).starts_with("no column colour; there are run, name, robot, "));
+    assert!(refused(&by("colour")).starts_with("no column colour; the columns are run, name, robot, "));
     let condition = |text: &str| Options { condition: Some(text.to_owned()), ..by("kernel") };
-    assert!(refused(&condition("stoln < 1")).starts_with("no column stoln; there are "));
-    assert_eq!(refused(&condition("stolen > 7")), "none of 4 runs of the store fulfils --where stolen > 7");
+    assert!(refused(&condition("stoln < 1")).starts_with("no column stoln; the columns are "));
+    assert_eq!(
+        refused(&condition("stolen > 7")),
+        "none of the 4 runs in the store matches --where stolen > 7"
+    );
     let jitter = Options { measure: Some("jitter".to_owned()), ..by("kernel") };
     assert_eq!(refused(&jitter), "no run has the measure \"jitter\"; there are: lateness");
     // A damaged index is no truth of its own: it is made anew from the runs.
@@ -190,7 +193,7 @@ fn what_cannot_be_answered_is_a_sentence() {
     let comparison = compare(&store, &Options { samples: false, ..by("kernel") }).unwrap();
     assert_eq!((comparison.runs, comparison.groups[0].runs), ([2, 4], 2));
     let reported = comparison.left_out.join("\n");
-    assert!(reported.contains(": is of layout 99, and this takt reads layout "), "{reported}");
+    assert!(reported.contains(": has layout 99, but this takt reads layout "), "{reported}");
     assert!(reported.contains(&format!("{}: is damaged", &damaged.run[..12])), "{reported}");
     let empty = root.path().join("empty");
     let empty = Store::open(empty.to_str().unwrap(), true, Duration::from_secs(60)).unwrap();

@@ -77,7 +77,7 @@ fn quantile(values: &[u64], q: f64) -> u64 {
     sorted[((q * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len()) - 1]
 }
 
-/// What the gate takes of a run.
+/// Figure of a run that the gate uses.
 fn figure(values: &[u64]) -> f64 {
     (quantile(values, 0.99) as f64).ln()
 }
@@ -316,7 +316,7 @@ fn a_long_baseline_before_finds_what_is_more_than_its_stretches_differ() {
     assert!(found >= 190, "{found} of 200");
 }
 
-/// How often of `tries` a rise is found.
+/// Number of `tries` in which a rise is found.
 fn found(runs: &[Vec<u64>], before: usize, after: usize, by: f64, tries: usize) -> usize {
     let plain: Vec<f64> = runs.iter().map(|run| figure(run)).collect();
     let risen: Vec<f64> = runs.iter().map(|run| figure(&regressed(run, by))).collect();
@@ -378,7 +378,7 @@ fn campaign_table() {
     }
 }
 
-/// What the book says of histories: how often one without a change shows one, and names a first
+/// The book's figures about histories: how often one without a change shows one, and names a first
 /// bad run.
 #[test]
 #[ignore = "prints a table"]

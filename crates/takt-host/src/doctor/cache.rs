@@ -12,15 +12,15 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// Where the file system belongs.
+/// Mount point of the file system.
 pub(crate) const ROOT: &str = "/sys/fs/resctrl";
 /// Our group.
 const GROUP: &str = "takt";
 /// Fewer ways than this cannot be divided: each side gets some, and one way alone thrashes.
 const MIN_WAYS: u32 = 4;
 
-/// What resctrl is asked for; a trait so that a test has a kernel of its own. Paths are below the
-/// file system's root.
+/// Operations on resctrl; a trait so that a test has a kernel of its own. Paths are below the file
+/// system's root.
 pub(crate) trait Tree {
     fn is_mounted(&self) -> bool;
     fn mount(&mut self) -> io::Result<()>;
@@ -82,7 +82,7 @@ impl Tree for Resctrl {
     }
 }
 
-/// How everything was before: what [`give_back`] needs.
+/// Earlier state, which [`give_back`] needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SavedCache {
@@ -131,13 +131,13 @@ fn lines(schemata: &str) -> impl Iterator<Item = (&str, Vec<(&str, u64)>)> {
 }
 
 impl Ways {
-    /// What a mounted tree offers.
+    /// Reads the features of a mounted tree.
     fn read(tree: &dyn Tree) -> Result<Self, String> {
         let level =
             ["L3", "L3DATA", "L2", "L2DATA"].into_iter().find(|level| tree.has(&format!("info/{level}")));
         let Some(level) = level else {
             return Err(
-                "this processor's caches cannot be divided (no info/L3 or info/L2 in resctrl)".to_owned()
+                "this processor's caches cannot be partitioned (no info/L3 or info/L2 in resctrl)".to_owned()
             );
         };
         let file = |name: &str| {
@@ -146,7 +146,7 @@ impl Ways {
         };
         let number = |name: &str| {
             let text = file(name)?;
-            let wrong = || format!("{ROOT}/info/{level}/{name}: {:?} is no number", text.trim());
+            let wrong = || format!("{ROOT}/info/{level}/{name}: {:?} is not a number", text.trim());
             let value = if name == "num_closids" || name == "min_cbm_bits" {
                 text.trim().parse().ok()
             } else {
@@ -160,7 +160,7 @@ impl Ways {
         let least = number("min_cbm_bits").unwrap_or(1).clamp(1, 64) as u32;
         let groups = number("num_closids")?;
         if groups < 2 {
-            return Err(format!("{level} has {groups} class of service: there is no room for a group"));
+            return Err(format!("{level} has {groups} class of service, so no group can be added"));
         }
         let schemata = tree.read("schemata").map_err(|error| refusal(error, "schemata"))?;
         let base = level.trim_end_matches("DATA");
@@ -169,7 +169,7 @@ impl Ways {
         for (name, masks) in lines(&schemata).filter(|(name, _)| wanted(name)) {
             if let Some((id, mask)) = masks.iter().find(|(_, mask)| *mask != full) {
                 return Err(format!(
-                    "{name}:{id}={mask:x} of the default group is not the whole cache ({full:x}): somebody else divides it already"
+                    "{name}:{id}={mask:x} of the default group is not the whole cache ({full:x}): another program already partitions it"
                 ));
             }
             resources.push(name.to_owned());
@@ -186,18 +186,18 @@ impl Ways {
     fn split(&self) -> Result<(u64, u64), String> {
         let all = self.full.count_ones();
         if all < MIN_WAYS || self.full.leading_zeros() + all != 64 {
-            return Err(format!("the cache has {all} ways ({:x}): too few to divide", self.full));
+            return Err(format!("the cache has {all} ways ({:x}): too few to partition", self.full));
         }
         let own = (all / 4).max(self.least).max(2);
         if all - own < self.least {
             return Err(format!(
-                "the cache has {all} ways, and a group needs {}: too few to divide",
+                "the cache has {all} ways, and a group needs {}: too few to partition",
                 self.least
             ));
         }
         let own = (1_u64 << own) - 1;
         if own & self.shared != 0 && self.shared != self.full {
-            return Err(format!("devices fill the ways that the loop would get ({:x})", own & self.shared));
+            return Err(format!("devices use the ways that the loop would get ({:x})", own & self.shared));
         }
         Ok((own, self.full & !own))
     }
@@ -226,8 +226,8 @@ pub(crate) fn probe(tree: &mut dyn Tree) -> Result<SavedCache, String> {
 fn no_mount(error: &io::Error) -> String {
     let why = match error.raw_os_error() {
         Some(libc::ENODEV) => "this kernel has no resctrl (CONFIG_X86_CPU_RESCTRL, CONFIG_ARM64_MPAM)",
-        Some(libc::ENOENT) => "this kernel has no resctrl, or the processor cannot divide its caches",
-        Some(libc::EOPNOTSUPP | libc::EINVAL) => "the processor cannot divide its caches",
+        Some(libc::ENOENT) => "this kernel has no resctrl, or the processor cannot partition its caches",
+        Some(libc::EOPNOTSUPP | libc::EINVAL) => "the processor cannot partition its caches",
         Some(libc::EPERM | libc::EACCES) => "only root may",
         _ => return format!("{ROOT} cannot be mounted: {error}"),
     };
@@ -237,7 +237,7 @@ fn no_mount(error: &io::Error) -> String {
 fn look(tree: &dyn Tree, mounted: bool) -> Result<SavedCache, String> {
     if tree.has(GROUP) {
         return Err(format!(
-            "{ROOT}/{GROUP} is there already. Fix: rmdir {ROOT}/{GROUP}, if no other takt runs"
+            "{ROOT}/{GROUP} already exists. Fix: rmdir {ROOT}/{GROUP}, if no other takt is running"
         ));
     }
     let ways = Ways::read(tree)?;
@@ -279,7 +279,7 @@ fn write(tree: &mut dyn Tree, path: &str, text: &str) -> Result<(), String> {
     })
 }
 
-/// Why the last cache cannot be divided on this machine.
+/// Reason why the last cache cannot be partitioned on this machine.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheWaysError {
     /// The processor has no such ability, the kernel none for it, or it refuses; a sentence.
@@ -308,10 +308,11 @@ pub(crate) fn is_given(tree: &dyn Tree, tid: u32) -> bool {
     tasks.lines().any(|line| line.trim().parse() == Ok(tid))
 }
 
-/// Takes everything back. What is so already, is left: a second call changes nothing.
+/// Takes everything back. Settings that already have the old value are left: a second call changes
+/// nothing.
 ///
 /// # Errors
-/// What the kernel refuses; the rest is tried all the same.
+/// The kernel's refusals; the rest is tried nevertheless.
 pub(crate) fn give_back(tree: &mut dyn Tree, saved: &SavedCache) -> Result<(), String> {
     if !tree.is_mounted() {
         return Ok(());
@@ -337,7 +338,7 @@ pub(crate) fn permitted(saved: &SavedCache) -> Result<(), String> {
             && line.chars().all(|c| c.is_ascii_alphanumeric() || ":;=".contains(c))
     };
     match saved.schemata.iter().find(|line| !plain(line)) {
-        Some(line) => Err(format!("{line:?} is no line of a resctrl schemata file")),
+        Some(line) => Err(format!("{line:?} is not a line of a resctrl schemata file")),
         None => Ok(()),
     }
 }

@@ -55,7 +55,7 @@ impl Fake {
         }
     }
 
-    /// What is to be as before: all but how often it was called.
+    /// State that must be as before: everything but the number of calls.
     fn state(&self) -> (bool, &BTreeMap<String, String>) {
         (self.mounted, &self.files)
     }
@@ -217,18 +217,18 @@ fn what_cannot_be_divided_says_why() {
         why(tree)
     };
     // Somebody else's division is not touched.
-    assert!(with("schemata", "L3:0=7ff;1=0ff\n").contains("somebody else"));
+    assert!(with("schemata", "L3:0=7ff;1=0ff\n").contains("another program"));
     assert!(with("takt/tasks", "5\n").contains("rmdir"));
-    assert!(with("info/L3/num_closids", "1\n").contains("no room"));
+    assert!(with("info/L3/num_closids", "1\n").contains("no group can be added"));
     assert!(
-        with("info/L3/cbm_mask", "7\n").contains("somebody else")
+        with("info/L3/cbm_mask", "7\n").contains("another program")
             || with("info/L3/cbm_mask", "7\n").contains("too few")
     );
     assert!(with("info/L3/shareable_bits", "003\n").contains("devices"));
-    assert!(with("info/L3/cbm_mask", "what\n").contains("no number"));
+    assert!(with("info/L3/cbm_mask", "what\n").contains("not a number"));
     let mut bare = xeon();
     bare.files.retain(|path, _| !path.starts_with("info/L3"));
-    assert!(why(bare).contains("cannot be divided"));
+    assert!(why(bare).contains("cannot be partitioned"));
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn a_look_at_this_machine_leaves_no_mount() {
     let mounted = Resctrl.is_mounted();
     match probe(&mut Resctrl) {
         Ok(saved) => assert_eq!(saved.mounted, mounted),
-        Err(why) => takt_witness::skip!("the cache cannot be divided here: {why}"),
+        Err(why) => takt_witness::skip!("the cache cannot be partitioned here: {why}"),
     }
     assert_eq!(Resctrl.is_mounted(), mounted);
 }

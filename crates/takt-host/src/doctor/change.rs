@@ -28,7 +28,7 @@ const MAX_BYTES: usize = 4096;
 pub struct Change {
     /// The file, below `/proc` or `/sys`.
     pub path: PathBuf,
-    /// What to write.
+    /// Value to write.
     pub value: String,
 }
 
@@ -38,7 +38,7 @@ impl Change {
     }
 }
 
-/// What became of one setting.
+/// Result for one setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changed {
     /// The file.
@@ -47,7 +47,7 @@ pub struct Changed {
     pub before: String,
     /// The value now, read back.
     pub after: String,
-    /// Why it is not the value wanted.
+    /// Reason why it is not the requested value.
     pub error: Option<String>,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct State {
     /// When that began, ticks since boot: who is older had its set before, and inherited nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) given_since: Option<u64>,
-    /// Whose boot and process this is, where threads were changed or settings are only tried.
+    /// Boot and process of this state, if threads were changed or settings are only tried.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) boot: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,8 +103,8 @@ pub(crate) struct Saved {
     pub(crate) before: String,
 }
 
-/// Where the state file is unless said otherwise: a folder of this user's alone, never one of
-/// everybody's, because what the file says is written to the kernel.
+/// Default path of the state file: a folder that only this user can use, never a shared one,
+/// because the file's content is written to the kernel.
 pub fn default_state() -> PathBuf {
     takt_files::state_folder().join("doctor.json")
 }
@@ -200,7 +200,7 @@ pub(crate) fn apply_below(
         if let Err(reason) = permitted(&change.path, &change.value) {
             return Err(DoctorError::ForeignState { path: change.path.clone(), reason });
         }
-        // What is not there, or as wanted, is left alone.
+        // Files that are missing or already have the value are left alone.
         let Ok(before) = read(root, &change.path) else { continue };
         if before == change.value {
             continue;
@@ -300,7 +300,7 @@ pub(crate) fn write(root: &Path, path: &Path, value: &str, before: String) -> Ch
     let after = read(root, path).unwrap_or_default();
     let error = match written {
         Err(error) => Some(error.to_string()),
-        Ok(()) if after != value => Some(format!("the kernel took `{value}` and reads back `{after}`")),
+        Ok(()) if after != value => Some(format!("the kernel accepted `{value}` but reads back `{after}`")),
         Ok(()) => None,
     };
     Changed { path: path.to_owned(), before, after, error }
@@ -324,7 +324,7 @@ pub(crate) fn permitted(path: &Path, value: &str) -> Result<(), String> {
         "/proc/irq/default_smp_affinity",
         "/sys/kernel/mm/transparent_hugepage/enabled",
         "/sys/kernel/debug/sched/preempt",
-        // What only a search tries.
+        // Settings that only a search tries.
         "/proc/sys/kernel/nmi_watchdog",
         "/proc/sys/kernel/numa_balancing",
         "/proc/sys/vm/swappiness",
@@ -361,7 +361,7 @@ pub(crate) fn load(state_file: &Path) -> Result<Option<State>, DoctorError> {
     let text = match takt_files::read_own(state_file, takt_files::CONFIGURATION_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        // What was written by others leads nowhere, whatever it says.
+        // A file written by other users leads nowhere, whatever it contains.
         Err(error)
             if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied) =>
         {
@@ -371,7 +371,7 @@ pub(crate) fn load(state_file: &Path) -> Result<Option<State>, DoctorError> {
     };
     let state: State = serde_json::from_str(&text).map_err(|error| foreign(error.to_string()))?;
     if state.format != FORMAT {
-        return Err(foreign(format!("its format is {}, this program knows {FORMAT}", state.format)));
+        return Err(foreign(format!("its format is {}, but this program knows {FORMAT}", state.format)));
     }
     for saved in &state.settings {
         permitted(&saved.path, &saved.before).map_err(foreign)?;
@@ -396,7 +396,7 @@ pub(crate) fn save(state_file: &Path, state: &State) -> Result<(), DoctorError> 
 }
 
 fn remove(state_file: &Path) -> Result<(), DoctorError> {
-    // What a kill left of a file that was being written.
+    // Remains of a file that was being written when a kill came.
     let _ = fs::remove_file(state_file.with_added_extension("tmp"));
     fs::remove_file(state_file)
         .map_err(|source| DoctorError::StateFile { path: state_file.to_owned(), source })

@@ -7,7 +7,7 @@ use crate::doctor::processor;
 use crate::doctor::report::Check;
 use crate::doctor::tree::Tree;
 
-/// What reading the clock costs and shows.
+/// Cost and precision of reading the clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Reading {
     /// Cost of one reading: the least mean of several rows, so that an interruption of some does
@@ -50,8 +50,8 @@ pub(crate) fn source(tree: &Tree, reading: Option<Reading>) -> Check {
     let check = Check::new(
         "clock",
         "Clock source",
-        "every release and every time stamp reads the clock; a slow source costs microseconds each time, and timers without \
-         high resolution fire at the next tick",
+        "every release and every timestamp reads the clock; a slow source costs microseconds each time, and timers without high resolution \
+         fire at the next tick",
     );
     let name = tree.line(&format!("{FOLDER}/current_clocksource"));
     let others = tree.line(&format!("{FOLDER}/available_clocksource")).unwrap_or_default();
@@ -83,11 +83,10 @@ pub(crate) fn source(tree: &Tree, reading: Option<Reading>) -> Check {
     if backwards {
         let fix = match processor::family(tree) {
             Family::Arm | Family::Riscv => {
-                "take a kernel with the workaround for this core's timer (`sudo dmesg | grep -iE 'arch_timer|erratum'`), or newer \
-                 firmware"
+                "use a kernel with the workaround for this core's timer (`sudo dmesg | grep -iE 'arch_timer|erratum'`), or newer firmware"
             }
             Family::X86 | Family::Unknown => {
-                "boot with `clocksource=hpet` until the firmware keeps its time stamp counters in step"
+                "boot with `clocksource=hpet` until the firmware synchronises the timestamp counters"
             }
         };
         return check.fail(evidence, fix);
@@ -96,11 +95,10 @@ pub(crate) fn source(tree: &Tree, reading: Option<Reading>) -> Check {
     if slow || matches!(name.as_str(), "hpet" | "acpi_pm" | "jiffies" | "refined-jiffies" | "pit") {
         let fix = if others.split_whitespace().any(|other| other == "tsc") {
             format!(
-                "echo tsc | sudo tee {FOLDER}/current_clocksource, when the kernel has not found it unstable (`sudo dmesg | grep -i tsc`)"
+                "echo tsc | sudo tee {FOLDER}/current_clocksource, unless the kernel found it unstable (`sudo dmesg | grep -i tsc`)"
             )
         } else {
-            "see in `sudo dmesg | grep -i clocksource` why the kernel did not take the CPU's own counter"
-                .into()
+            "`sudo dmesg | grep -i clocksource` shows why the kernel did not use the CPU's own counter".into()
         };
         return check.warn(evidence, fix);
     }

@@ -1,4 +1,4 @@
-//! What the CPUs do when nobody looks: frequency, idle states, siblings, isolation.
+//! State of the CPUs: frequency, idle states, siblings, isolation.
 
 use takt_rt::placement::CpuSet;
 use takt_rt::processor::Family;
@@ -26,8 +26,7 @@ pub(crate) fn governor(tree: &Tree) -> Check {
     let check = Check::new(
         "governor",
         "Frequency governor",
-        "a CPU that has slowed down runs the first jobs after a pause slowly, and changing the frequency takes time of its \
-         own",
+        "a CPU that has slowed down runs the first jobs after a pause slowly, and changing the frequency itself takes time",
     );
     let file = |cpu: usize, name: &str| format!("{CPUS}/cpu{cpu}/cpufreq/{name}");
     let governors: Vec<(usize, String)> = tree
@@ -37,7 +36,7 @@ pub(crate) fn governor(tree: &Tree) -> Check {
         .collect();
     if governors.is_empty() {
         let whose = if is_virtual(tree) { "the hypervisor" } else { "the firmware" };
-        return check.unknown(format!("no cpufreq here: {whose} sets the frequency"));
+        return check.unknown(format!("no cpufreq: {whose} sets the frequency"));
     }
     let mhz: Vec<i64> = governors
         .iter()
@@ -111,12 +110,12 @@ pub(crate) fn idle(tree: &Tree) -> Check {
     let driver = tree.line(&format!("{CPUS}/cpuidle/current_driver")).unwrap_or_else(|| "no driver".into());
     let Some((exit_us, name)) = deepest else {
         let polling = boot_has(tree, "idle=poll");
-        let shown = format!("no idle states to be seen ({driver})");
+        let shown = format!("no idle states visible ({driver})");
         return if polling { check.ok(format!("{shown}; idle=poll")) } else { check.unknown(shown) };
     };
     let held =
-        held_us.map_or_else(String::new, |us| format!("; somebody holds /dev/cpu_dma_latency at {us} us"));
-    let below = if is_virtual(tree) { "; the hypervisor's own idle states come on top" } else { "" };
+        held_us.map_or_else(String::new, |us| format!("; a program holds /dev/cpu_dma_latency at {us} us"));
+    let below = if is_virtual(tree) { "; the hypervisor's own idle states add to this" } else { "" };
     let evidence =
         format!("{driver}: {}; deepest in use: {name}, {exit_us} us to leave{held}{below}", names.join(", "));
     let check = check.with_number("deepest_exit_us", exit_us as f64);
@@ -140,8 +139,7 @@ pub(crate) fn siblings(tree: &Tree) -> Check {
     let check = Check::new(
         "smt",
         "SMT siblings",
-        "two hardware threads share one core: what runs on the sibling slows a real-time thread down, and no scheduling \
-         policy can prevent it",
+        "two hardware threads share one core: work on the sibling slows a real-time thread down, and no scheduling policy can prevent it",
     );
     let mut pairs = Vec::new();
     for cpu in tree.online().iter() {
@@ -158,7 +156,7 @@ pub(crate) fn siblings(tree: &Tree) -> Check {
     }
     if active == Some(0) || pairs.is_empty() {
         let below =
-            if is_virtual(tree) { "; whether the hypervisor's CPUs are siblings cannot be seen" } else { "" };
+            if is_virtual(tree) { "; siblings among the hypervisor's CPUs are not visible" } else { "" };
         return check.ok(format!("no two of the CPUs {} share a core{below}", tree.online()));
     }
     let list: Vec<_> = pairs.iter().take(4).map(CpuSet::to_string).collect();
@@ -185,7 +183,10 @@ pub(crate) fn isolation(tree: &Tree) -> Check {
     let isolated = tree.cpus(&format!("{CPUS}/isolated")).unwrap_or(CpuSet::EMPTY);
     let tickless = tree.cpus(&format!("{CPUS}/nohz_full")).unwrap_or(CpuSet::EMPTY);
     if online.len() == 1 {
-        return check.warn("there is one CPU only: all share it", "use a computer with two CPUs or more");
+        return check.warn(
+            "there is only one CPU, which all programs share",
+            "use a computer with at least two CPUs",
+        );
     }
     // The upper half, which the firmware and most interrupts leave alone; of cores of several
     // kinds, the biggest.

@@ -1,9 +1,9 @@
-//! Why an examination or a change could not be done.
+//! Errors of an examination or a change.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why an examination or a change could not be done.
+/// Error of an examination or a change.
 #[derive(Debug, thiserror::Error)]
 pub enum DoctorError {
     /// An option is out of its bounds.
@@ -18,7 +18,7 @@ pub enum DoctorError {
     },
     /// The state file, which holds the values from before, could not be read or written. Nothing
     /// has been changed.
-    #[error("{path}: {source}. Nothing was changed. Fix: name a state file in a folder that exists and can be written", path = path.display())]
+    #[error("{path}: {source}. Nothing was changed. Fix: name a state file in an existing, writable folder", path = path.display())]
     StateFile {
         /// The state file.
         path: PathBuf,
@@ -32,11 +32,11 @@ pub enum DoctorError {
     NotRoot {
         /// The user's number.
         user: u32,
-        /// What was asked for.
+        /// The requested command.
         command: &'static str,
     },
     /// There is nothing to revert.
-    #[error("{path}: there is no such state file, so nothing was applied from here, or it has been reverted already", path = path.display())]
+    #[error("{path}: this state file does not exist: either nothing was applied with it, or it has already been reverted", path = path.display())]
     NothingApplied {
         /// The state file asked for.
         path: PathBuf,
@@ -46,15 +46,15 @@ pub enum DoctorError {
     ForeignState {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The mistake in it.
         reason: String,
     },
     /// Somebody tries settings just now.
-    #[error("process {pid} tries settings by the state file {path}; end it (`kill {pid}`), and it takes everything back itself", path = path.display())]
+    #[error("process {pid} is trying settings with the state file {path}; end it (`kill {pid}`), and it restores everything itself", path = path.display())]
     StillOwned {
         /// The state file.
         path: PathBuf,
-        /// That process.
+        /// The id of that process.
         pid: u32,
     },
     /// Another program changes settings of the whole machine, or nobody can be kept out.
@@ -65,7 +65,7 @@ pub enum DoctorError {
     Tuned {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and the way out.
+        /// The mistake in it, and the way out.
         reason: String,
     },
     /// Settings that TOML cannot hold.
@@ -74,13 +74,12 @@ pub enum DoctorError {
     /// A setting is not there, cannot be read, or was not taken by the kernel.
     #[error("{reason}")]
     Setting {
-        /// Which one and why, a sentence.
+        /// The setting and the reason, a sentence.
         reason: String,
     },
     /// Some settings could not be put back; the state file still holds them.
     #[error(
-        "{} of the settings could not be put back: {}. The state file {path} still holds them. Fix: run `--revert` again \
-         as root", failed.len(), failed.join("; "), path = path.display()
+        "{} of the settings could not be restored: {}. The state file {path} still contains them. Fix: run `--revert` again as root", failed.len(), failed.join("; "), path = path.display()
     )]
     NotReverted {
         /// The state file.

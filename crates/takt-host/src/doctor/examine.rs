@@ -111,7 +111,7 @@ mod tests {
         examine(&Options { root: root.to_owned(), ..Options::default() }).unwrap()
     }
 
-    /// What holds for every report.
+    /// Conditions of every report.
     fn assert_sound(report: &Report) {
         let ids: HashSet<_> = report.checks.iter().map(|check| &check.id).collect();
         assert_eq!(ids.len(), report.checks.len());

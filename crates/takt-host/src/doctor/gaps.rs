@@ -1,10 +1,10 @@
 //! Times in which a CPU did nothing for us although nobody may take it: a loop at real-time
 //! priority that does nothing but read the clock, and looks for jumps.
 //!
-//! What makes a gap: another task (reported by the kernel's count of involuntary switches, read at
-//! every gap), interrupts (reported by `/proc/interrupts` over the windows), the hypervisor
-//! (steal), and what no kernel sees: system management interrupts, reported by their counter where
-//! the machine and the privilege allow, and else by what is left over.
+//! Causes of a gap: another task (the kernel's count of involuntary switches, read at every gap),
+//! interrupts (`/proc/interrupts` over the windows), the hypervisor (steal), and system management
+//! interrupts, which no kernel sees: their counter reports them if the machine and the privilege
+//! allow, otherwise they are the rest.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -36,13 +36,13 @@ const STALL_NS: u64 = 1000;
 /// Counter of system management interrupts of Intel CPUs since Nehalem (MSR_SMI_COUNT).
 const MSR_SMI_COUNT: u64 = 0x34;
 
-/// How to look for gaps.
+/// Options of the search for gaps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GapOptions {
-    /// How long, pauses included.
+    /// Duration, pauses included.
     pub duration: Duration,
-    /// What counts as a gap. Default 10 µs: longer than any usual interrupt, shorter than what
-    /// breaks a loop of 1 kHz.
+    /// Threshold of a gap. Default 10 µs: longer than any usual interrupt, shorter than what breaks
+    /// a loop of 1 kHz.
     pub threshold: Duration,
     /// The loop's priority (SCHED_FIFO). Default 90: above what robots use, below the kernel's own
     /// threads of highest urgency (99: migration, watchdog).
@@ -62,7 +62,7 @@ impl Default for GapOptions {
     }
 }
 
-/// What the loop saw on one CPU.
+/// Observations of the loop on one CPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CpuGaps {
     pub cpu: usize,
@@ -203,7 +203,7 @@ fn spin(found: &mut CpuGaps, until_ns: u64, threshold_ns: u64) {
                 found.preempted += 1;
             }
             switches = switched;
-            // What was spent on looking is no gap.
+            // Time spent on the examination is not a gap.
             last = monotonic_ns();
         }
     }

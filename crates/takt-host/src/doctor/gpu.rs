@@ -14,10 +14,9 @@ const DEVICES: &str = "/sys/bus/pci/devices";
 /// The oldest driver with CUDA 12.0, which the program calls.
 const OLDEST_DRIVER: u32 = 525;
 
-/// What a PREEMPT_RT kernel means for the card (NVIDIA's `conftest.sh`, which checks for it).
-pub(crate) const REFUSAL: &str = "NVIDIA's driver refuses to build on PREEMPT_RT kernels, and does so only with \
-                                  IGNORE_PREEMPT_RT_PRESENCE=1 in the environment of its build (`sudo env \
-                                  IGNORE_PREEMPT_RT_PRESENCE=1 dkms autoinstall -k KERNEL`), which NVIDIA does not support";
+/// Note on the card under a PREEMPT_RT kernel (NVIDIA's `conftest.sh`, which checks for it).
+pub(crate) const REFUSAL: &str = "NVIDIA's driver refuses to build on PREEMPT_RT kernels except with IGNORE_PREEMPT_RT_PRESENCE=1 in the \
+     environment of its build (`sudo env IGNORE_PREEMPT_RT_PRESENCE=1 dkms autoinstall -k KERNEL`), which NVIDIA does not support";
 
 /// NVIDIA's cards on the PCI bus.
 fn cards(tree: &Tree) -> Vec<String> {
@@ -51,8 +50,8 @@ pub(crate) fn driver(tree: &Tree) -> Check {
     let check = Check::new(
         "gpu",
         "GPU",
-        "perception on a GPU needs the NVIDIA driver; without its persistence daemon the driver lets the device go when nobody \
-         uses it, and the next start, or restart after a fault, waits seconds for it",
+        "perception on a GPU needs the NVIDIA driver; without its persistence daemon, the driver releases the device when no program uses \
+         it, and the next start, or restart after a fault, waits seconds for it",
     );
     let gpus = cards(tree);
     if gpus.is_empty() && processor::board(tree) == Board::Jetson {
@@ -81,11 +80,11 @@ pub(crate) fn driver(tree: &Tree) -> Check {
     if !tree.exists("/run/nvidia-persistenced/socket") && !tree.exists("/var/run/nvidia-persistenced/socket")
     {
         return check.warn(
-            format!("{name}; its persistence daemon does not run"),
+            format!("{name}; its persistence daemon is not running"),
             "`sudo systemctl enable --now nvidia-persistenced`, or `sudo nvidia-smi -pm 1` until the next boot",
         );
     }
-    check.ok(format!("{name}; its persistence daemon runs"))
+    check.ok(format!("{name}; its persistence daemon is running"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which interrupts come, where, and where they may go.
+//! Interrupts: their rates, their CPUs, and the CPUs that they may use.
 
 use takt_rt::placement::CpuSet;
 use takt_rt::processor::Family;
@@ -33,7 +33,7 @@ fn is_per_cpu(chip: &str, hardware: Option<u64>) -> bool {
     (chip.starts_with("GIC") && hardware.is_some_and(|number| number < 32)) || chip.starts_with("RISC-V")
 }
 
-/// How often one interrupt came.
+/// Rate of one interrupt.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Rate {
     pub(crate) label: String,
@@ -147,13 +147,13 @@ fn irqbalance(tree: &Tree) -> Option<u32> {
     pids.into_iter().find(|pid| tree.line(&format!("/proc/{pid}/comm")).as_deref() == Some("irqbalance"))
 }
 
-/// Where interrupts go, and who moves them. `rates`: what was measured.
+/// Affinity of interrupts, and the programs that move them. `rates`: what was measured.
 pub(crate) fn placement(tree: &Tree, rates: Option<&[Rate]>) -> Check {
     let check = Check::new(
         "interrupts",
         "Interrupts",
-        "an interrupt runs before any thread; on the CPU of a real-time thread it delays the job by its whole length, and \
-         irqbalance moves interrupts to any CPU at any time",
+        "an interrupt runs before any thread; on the CPU of a real-time thread it delays the job by its full length, and irqbalance may \
+         move interrupts to any CPU at any time",
     );
     let (affinities, fixed) = affinities(tree);
     let measured = rates.map(|rates| {
@@ -168,7 +168,7 @@ pub(crate) fn placement(tree: &Tree, rates: Option<&[Rate]>) -> Check {
         let sum = |rates: &mut dyn Iterator<Item = &Rate>| rates.map(Rate::total).sum::<f64>() + 0.0;
         let (total, from_devices) = (sum(&mut rates.iter()), sum(&mut rates.iter().filter(device)));
         let list = if busiest.is_empty() { "none".into() } else { busiest.join("; ") };
-        (total, from_devices, format!("measured {total:.0}/s, of devices {from_devices:.0}/s: {list}"))
+        (total, from_devices, format!("measured {total:.0}/s, from devices {from_devices:.0}/s: {list}"))
     });
     let (check, sentence) = match measured {
         Some((total, devices, sentence)) => (
@@ -182,7 +182,7 @@ pub(crate) fn placement(tree: &Tree, rates: Option<&[Rate]>) -> Check {
         fixed => format!("{fixed} others cannot be moved; {sentence}"),
     };
     if affinities.is_empty() && rates.is_none_or(<[Rate]>::is_empty) {
-        return check.unknown("neither /proc/interrupts nor /proc/irq reports anything here");
+        return check.unknown("/proc/interrupts and /proc/irq are empty");
     }
     let isolated = tree.cpus("/sys/devices/system/cpu/isolated").unwrap_or(CpuSet::EMPTY);
     let rest = tree.online().without(&isolated);
@@ -203,7 +203,7 @@ pub(crate) fn placement(tree: &Tree, rates: Option<&[Rate]>) -> Check {
             "{} of {} interrupts may go to the isolated CPUs {isolated}{}; {sentence}",
             astray.len(),
             affinities.len(),
-            if balancing.is_some() { ", and irqbalance runs" } else { "" },
+            if balancing.is_some() { ", and irqbalance is running" } else { "" },
         );
         let fix = format!(
             "for i in /proc/irq/*/smp_affinity_list; do echo {rest} | sudo tee $i; done{}",
@@ -213,11 +213,12 @@ pub(crate) fn placement(tree: &Tree, rates: Option<&[Rate]>) -> Check {
     }
     if let Some(pid) = balancing {
         let fix = "sudo systemctl disable --now irqbalance";
-        return check.warn(format!("irqbalance runs (process {pid}) and moves interrupts; {sentence}"), fix);
+        return check
+            .warn(format!("irqbalance is running (process {pid}) and moves interrupts; {sentence}"), fix);
     }
     let away = if isolated.is_empty() { "" } else { ", none may go to an isolated CPU" };
     check.ok(format!(
-        "{} interrupts with an affinity{away}, irqbalance does not run; {sentence}",
+        "{} interrupts with an affinity{away}; irqbalance is not running; {sentence}",
         affinities.len()
     ))
 }
@@ -270,12 +271,12 @@ mod tests {
         assert_eq!((rates[1].what.as_str(), rates[1].total()), ("Local timer interrupts", 10.0));
         let check = placement(&Tree::new(fake::tree(&[]).path()), Some(&rates));
         assert!(
-            check.evidence.contains("measured 110/s, of devices 100/s: eth0 100/s on CPU 1"),
+            check.evidence.contains("measured 110/s, from devices 100/s: eth0 100/s on CPU 1"),
             "{check:?}"
         );
         // A virtual machine without devices that interrupt.
         let check = placement(&Tree::new(fake::tree(&[]).path()), Some(&rates[1..]));
-        assert!(check.evidence.contains("measured 10/s, of devices 0/s: none"), "{check:?}");
+        assert!(check.evidence.contains("measured 10/s, from devices 0/s: none"), "{check:?}");
         // Another CPU came meanwhile: no rates.
         let other = Interrupts::parse("CPU0\n 9: 4 x y acpi\n").unwrap();
         assert!(other.since(&before, 1.0).is_empty());
@@ -297,7 +298,7 @@ mod tests {
         let rates = Interrupts::parse(&text(300, 7)).unwrap().since(&before, 1.0);
         let check = placement(&Tree::new(fake::tree(&[]).path()), Some(&rates));
         assert!(
-            check.evidence.contains("measured 407/s, of devices 7/s: fb000000.gpu 7/s on CPU 0"),
+            check.evidence.contains("measured 407/s, from devices 7/s: fb000000.gpu 7/s on CPU 0"),
             "{check:?}"
         );
         let one = Interrupts::parse("CPU0\n 2: 3228 GICv3 27 Level arch_timer\nErr: 7\n").unwrap();

@@ -40,7 +40,7 @@ pub(crate) struct SavedInterface {
     tx_us: u32,
 }
 
-/// Which boot this is: threads of another are gone, whatever has their numbers.
+/// Id of this boot: threads of another boot are gone, whatever threads have their numbers.
 fn boot() -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     text.unwrap_or_default().trim().to_owned()
@@ -57,8 +57,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Begins. What an earlier one left behind, killed together with its watchdog, is taken back
-    /// first and reported.
+    /// Begins. Settings left by an earlier journal, killed together with its watchdog, are first
+    /// restored and reported.
     ///
     /// # Errors
     /// The file cannot be written or read, holds something else, its owner still runs, or another
@@ -175,8 +175,8 @@ impl Journal {
         self.state.threads.push(SavedThread { thread: *thread, name, attributes, cpus, slack_ns });
     }
 
-    /// What a thread would run on that shows a set of CPUs which others were given: what its
-    /// process did before, or any.
+    /// CPU set of a thread that shows a set which others were given: its process's earlier set, or
+    /// any.
     fn inherited(&self, thread: &Identity, shown: &CpuSet) -> Option<CpuSet> {
         inherited(&self.kernel, &self.state, thread, shown)
     }
@@ -193,7 +193,7 @@ impl Journal {
         match action {
             Action::File(wanted) => {
                 if !self.state.settings.iter().any(|saved| saved.path == wanted.path) {
-                    return Err(format!("{} is not there", wanted.path.display()));
+                    return Err(format!("{} is missing", wanted.path.display()));
                 }
                 let changed = change::write(Path::new("/"), &wanted.path, &wanted.value, String::new());
                 changed.error.map_or(Ok(()), |error| Err(format!("{}: {error}", wanted.path.display())))
@@ -218,7 +218,7 @@ impl Journal {
             Action::CacheWays(thread) => {
                 let Some(saved) = &self.state.cache else {
                     // It was looked at when it was noted: the same look says why.
-                    return cache::probe(&mut Resctrl).map(|_| ()).and(Err("it was not noted".to_owned()));
+                    return cache::probe(&mut Resctrl).map(|_| ()).and(Err("it was not recorded".to_owned()));
                 };
                 if !self.kernel.is_alive(thread) {
                     return Err(format!("thread {} has ended", thread.tid));
@@ -227,7 +227,7 @@ impl Journal {
                 cache::give(&mut Resctrl, thread.tid).map_err(|why| {
                     match cache::give_back(&mut Resctrl, saved) {
                         Ok(()) => why,
-                        Err(back) => format!("{why}; and it could not be taken back: {back}"),
+                        Err(back) => format!("{why}; and it could not be undone: {back}"),
                     }
                 })
             }
@@ -236,7 +236,7 @@ impl Journal {
                 described(setting::set_coalescing(name, *rx_us, *tx_us), what)?;
                 match setting::coalescing(name) {
                     Ok(now) if now == (*rx_us, *tx_us) => Ok(()),
-                    Ok((rx, tx)) => Err(format!("{}: the driver took {rx} and {tx} us", what())),
+                    Ok((rx, tx)) => Err(format!("{}: the driver set {rx} and {tx} us", what())),
                     Err(error) => Err(format!("{}: {error}", what())),
                 }
             }
@@ -526,8 +526,8 @@ pub(crate) fn restore(state: &mut State) -> Vec<Changed> {
 }
 
 /// The side of the process that outlives the one who tries settings, whose number is `of`: waits
-/// until its standard input ends, then takes back what is left. What the kernel refuses now is
-/// tried again until it does not.
+/// until its standard input ends, then takes back what is left. Settings that the kernel refuses
+/// now are retried until it accepts them.
 ///
 /// # Errors
 /// Those of [`change::revert`], but [`DoctorError::NotReverted`].
@@ -563,7 +563,7 @@ fn is_for_now(error: &DoctorError) -> bool {
 
 /// Takes back what the process `of` left, and nothing of another that lives.
 fn take_back_of(path: &Path, of: u32) -> Result<Vec<Changed>, DoctorError> {
-    // Whoever ended in order has taken everything back, and the next one may have begun.
+    // A manager that ended cleanly has restored everything, and the next one may have begun.
     let is_left = || -> Result<bool, DoctorError> {
         let Some(state) = change::load(path)? else { return Ok(false) };
         let of_another = |owner: &Identity| owner.pid != of && Linux::new().is_alive(owner);

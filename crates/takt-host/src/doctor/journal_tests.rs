@@ -81,7 +81,7 @@ fn a_thread_is_changed_and_put_back_whole() {
     assert!(left.is_empty() && path.is_file());
     let actions: Vec<Action> =
         all(cpu).iter().flat_map(|setting| setting.resolve(Some(asleep.scope)).unwrap()).collect();
-    // What was not noted is not changed.
+    // Settings that were not noted are not changed.
     assert!(journal.set(&actions[0]).is_err());
     journal.note(&actions).unwrap();
     for round in 0..2 {

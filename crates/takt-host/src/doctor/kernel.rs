@@ -1,11 +1,11 @@
-//! What the kernel is: preemption, throttling, groups, timers.
+//! Properties of the kernel: preemption, throttling, groups, timers.
 
 use crate::doctor::change::Change;
 use crate::doctor::processor;
 use crate::doctor::report::Check;
 use crate::doctor::tree::Tree;
 
-/// Where the preemption model of a PREEMPT_DYNAMIC kernel is read and set.
+/// File with the preemption model of a PREEMPT_DYNAMIC kernel.
 const PREEMPT: &str = "/sys/kernel/debug/sched/preempt";
 
 /// Whether the running kernel is PREEMPT_RT.
@@ -29,8 +29,8 @@ pub(crate) fn preemption(tree: &Tree) -> Check {
     let check = Check::new(
         "preemption",
         "Preemption model",
-        "where the kernel cannot be preempted, a woken real-time thread waits for the system call or soft interrupt that is \
-         under way: milliseconds under load",
+        "where the kernel cannot be preempted, a woken real-time thread waits for the running system call or soft interrupt to end: \
+         milliseconds under load",
     );
     let version = tree.line("/proc/sys/kernel/version").unwrap_or_default();
     let release = tree.line("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown release".into());
@@ -54,13 +54,12 @@ pub(crate) fn preemption(tree: &Tree) -> Check {
     let word = word.unwrap_or("no PREEMPT in its version");
     match (mode.as_deref(), word) {
         (Some("full"), _) => {
-            check.warn(format!("{release} is no PREEMPT_RT kernel ({word}, mode full)"), rt_kernel)
+            check.warn(format!("{release} is not a PREEMPT_RT kernel ({word}, mode full)"), rt_kernel)
         }
         (Some(mode), "PREEMPT_DYNAMIC") => {
-            let evidence = format!("{release} is no PREEMPT_RT kernel (PREEMPT_DYNAMIC, mode {mode})");
+            let evidence = format!("{release} is not a PREEMPT_RT kernel (PREEMPT_DYNAMIC, mode {mode})");
             let fix = format!(
-                "{rt_kernel}; meanwhile boot with `preempt=full`, or `echo full | sudo tee {PREEMPT}` where debugfs is \
-                 mounted"
+                "{rt_kernel}; until then, boot with `preempt=full`, or `echo full | sudo tee {PREEMPT}` where debugfs is mounted"
             );
             let settable = tree.exists(PREEMPT);
             let changes = if settable { vec![Change::new(PREEMPT, "full")] } else { Vec::new() };
@@ -68,15 +67,15 @@ pub(crate) fn preemption(tree: &Tree) -> Check {
                 .with_changes(changes)
         }
         (Some(mode), _) => {
-            check.fail(format!("{release} is no PREEMPT_RT kernel ({word}, mode {mode})"), rt_kernel)
+            check.fail(format!("{release} is not a PREEMPT_RT kernel ({word}, mode {mode})"), rt_kernel)
         }
-        (None, "PREEMPT") => check.warn(format!("{release} is no PREEMPT_RT kernel (PREEMPT)"), rt_kernel),
+        (None, "PREEMPT") => check.warn(format!("{release} is not a PREEMPT_RT kernel (PREEMPT)"), rt_kernel),
         (None, "PREEMPT_DYNAMIC") => check.warn(
-            format!("{release} is no PREEMPT_RT kernel (PREEMPT_DYNAMIC, mode not readable)"),
-            format!("{rt_kernel}; meanwhile boot with `preempt=full`"),
+            format!("{release} is not a PREEMPT_RT kernel (PREEMPT_DYNAMIC, mode not readable)"),
+            format!("{rt_kernel}; until then, boot with `preempt=full`"),
         ),
         (None, _) if version.is_empty() => check.unknown("the kernel's version cannot be read"),
-        (None, _) => check.fail(format!("{release} is no PREEMPT_RT kernel ({word})"), rt_kernel),
+        (None, _) => check.fail(format!("{release} is not a PREEMPT_RT kernel ({word})"), rt_kernel),
     }
 }
 
@@ -90,8 +89,8 @@ pub(crate) fn throttling(tree: &Tree) -> Check {
     let check = Check::new(
         "rt_throttling",
         "Real-time throttling",
-        "a real-time thread that has used its share of a period is stopped for the rest of it; switching this off is usual \
-         for robots, and lets a thread that never sleeps take its CPU for good",
+        "a real-time thread that has used its share of a period is stopped for the rest of it; robots usually switch this off, but then a \
+         thread that never sleeps takes its CPU completely",
     );
     let period = tree.number("/proc/sys/kernel/sched_rt_period_us").unwrap_or(1_000_000);
     match tree.number(FILE) {
@@ -108,8 +107,8 @@ pub(crate) fn throttling(tree: &Tree) -> Check {
             // The general throttling went out with 6.12; groups still have theirs.
             if release(tree).is_some_and(|release| release >= (6, 12)) {
                 evidence.push_str(
-                    "; from 6.12 on this bounds control groups and SCHED_DEADLINE, and a fair server gives waiting \
-                     SCHED_OTHER threads 50 ms a second instead",
+                    "; from 6.12 on, this limits control groups and SCHED_DEADLINE, and a fair server gives waiting SCHED_OTHER threads 50 \
+                     ms per second instead",
                 );
             }
             check
@@ -142,8 +141,8 @@ pub(crate) fn group_scheduling(tree: &Tree) -> Check {
     let check = Check::new(
         "rt_group",
         "Real-time group scheduling",
-        "with CONFIG_RT_GROUP_SCHED a control group has no real-time runtime until it is given some: real-time policies are \
-         refused in it, also inside containers",
+        "with CONFIG_RT_GROUP_SCHED a control group has no real-time runtime until it is assigned some; until then the kernel refuses \
+         real-time policies in it, also in containers",
     );
     let (cpu, unified) = groups(tree);
     if let Some(group) = cpu.filter(|group| !group.contains("..")) {
@@ -165,7 +164,7 @@ pub(crate) fn group_scheduling(tree: &Tree) -> Check {
     }
     match tree.config("CONFIG_RT_GROUP_SCHED").as_deref() {
         Some("y") if boot_parameter(tree, "rt_group_sched").as_deref() == Some("0") => {
-            check.ok("built in, and switched off by the boot parameter rt_group_sched=0")
+            check.ok("built in but switched off by the boot parameter rt_group_sched=0")
         }
         Some("y") => match unified.as_deref() {
             None | Some("/") => check.ok("CONFIG_RT_GROUP_SCHED is set; this process is in the root group"),
@@ -184,8 +183,8 @@ pub(crate) fn autogroup(tree: &Tree) -> Check {
     let check = Check::new(
         "autogroup",
         "Autogroup",
-        "each session gets an equal share, so a thread's nice value counts only among those of its own session: SCHED_OTHER \
-         settings do not do what they say",
+        "each session gets an equal share, so a thread's nice value counts only within its own session, and SCHED_OTHER settings do not \
+         have their usual effect",
     );
     match tree.number(FILE) {
         None => check.ok("this kernel has no autogroups"),
@@ -204,7 +203,7 @@ pub(crate) fn timer_migration(tree: &Tree) -> Check {
     let check = Check::new(
         "timer_migration",
         "Timer migration",
-        "timers that an idle CPU has set move to a busy one, perhaps that of a real-time thread, and fire there",
+        "timers of an idle CPU move to a busy one, perhaps that of a real-time thread, and fire there",
     );
     match tree.number(FILE) {
         None => check.unknown(format!("{FILE} cannot be read")),
@@ -244,7 +243,7 @@ mod tests {
         let none = with(dynamic, &[("/boot/config-6.8.0-x", "CONFIG_PREEMPT_NONE=y\n")]);
         assert_eq!((none.status, none.safe), (Status::Fail, false));
         assert!(none.evidence.contains("mode none"), "{}", none.evidence);
-        // What is in force outweighs what was built.
+        // The mode in force outweighs the built-in one.
         let settable =
             with(dynamic, &[(PREEMPT, "none (voluntary) full lazy\n"), ("/proc/cmdline", "preempt=full")]);
         assert_eq!((settable.status, settable.safe), (Status::Fail, true));

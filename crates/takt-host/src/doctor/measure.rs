@@ -123,7 +123,7 @@ fn us(ns: u64) -> f64 {
     ns as f64 / 1000.0
 }
 
-const REDUCED: &str = "; measured without real-time priority, so any program may have been the cause";
+const REDUCED: &str = "; measured without real-time priority, so any program may be the cause";
 
 /// The kernel's default slack.
 const DEFAULT_SLACK_NS: u64 = 50_000;
@@ -132,15 +132,14 @@ pub(crate) fn slack(measured: Option<&Measured>) -> Check {
     let check = Check::new(
         "timer_slack",
         "Timer slack",
-        "timers of SCHED_OTHER threads may fire later by the slack, so that wake-ups can be grouped; real-time policies have \
-         none",
+        "timers of SCHED_OTHER threads may fire late by up to the slack, so that wake-ups can be grouped; real-time policies have no slack",
     );
-    let Some(measured) = measured else { return check.unknown("concerns the running system only") };
+    let Some(measured) = measured else { return check.unknown("known only on the running system") };
     let Ok(slack_ns) = latency::timer_slack_ns() else { return check.unknown("the slack cannot be read") };
     let medians = (measured.other.as_ref().and_then(|l| l.quantile_ns(0.5)), measured.median_ns());
     let shown = match medians {
         (Some(other), Some(real_time)) => format!(
-            "; measured: half of all wake-ups came later than {:?} under SCHED_OTHER, than {:?} under {}",
+            "; measured: half of all wake-ups were later than {:?} under SCHED_OTHER, and later than {:?} under {}",
             Duration::from_nanos(other),
             Duration::from_nanos(real_time),
             if measured.real_time { "SCHED_FIFO" } else { "SCHED_OTHER too, since SCHED_FIFO was refused" },
@@ -160,7 +159,7 @@ pub(crate) fn wakeups(measured: Option<&Measured>) -> Check {
     let check = Check::new(
         "wakeup_lateness",
         "Wake-up lateness",
-        "a control loop starts this much late, whatever the cause: the sum of all that follows",
+        "a control loop starts this late, whatever the cause: the sum of all following findings",
     );
     let Some(measured) = measured else { return check.unknown("not measured") };
     let quantile =
@@ -205,7 +204,7 @@ pub(crate) fn hardware_gaps(tree: &Tree, measured: Option<&Measured>, threshold:
         "hardware_gaps",
         "Hardware gaps",
         &format!(
-            "{} and hypervisors stop a CPU without the kernel knowing; no setting of the kernel helps against that",
+            "{} and hypervisors stop a CPU without the kernel's knowledge; no kernel setting prevents that",
             processor::below_the_kernel(processor::family(tree))
         ),
     );
@@ -216,7 +215,7 @@ pub(crate) fn hardware_gaps(tree: &Tree, measured: Option<&Measured>, threshold:
 fn judge_gaps(check: Check, gaps: &[CpuGaps], tree: &Tree, threshold: Duration) -> Check {
     let is_virtual = cpus::is_virtual(tree);
     let Some(worst) = gaps.iter().max_by_key(|cpu| cpu.worst_alone_ns) else {
-        return check.unknown("no CPU could be looked at");
+        return check.unknown("no CPU could be examined");
     };
     let sum = |field: fn(&CpuGaps) -> u64| gaps.iter().map(field).sum::<u64>();
     let (count, preempted) = (sum(|cpu| cpu.gaps), sum(|cpu| cpu.preempted));
@@ -226,8 +225,8 @@ fn judge_gaps(check: Check, gaps: &[CpuGaps], tree: &Tree, threshold: Duration) 
     let looked_s = sum(|cpu| cpu.looked_ns) as f64 / 1e9;
     let real_time = gaps.iter().all(|cpu| cpu.real_time);
     let mut evidence = format!(
-        "in {looked_s:.2} s of spinning on CPUs {}: {count} gaps above {threshold:?}, {preempted} of them another task; longest \
-         other gap {:.1} us (CPU {}); {} jumps above 1 us in all",
+        "in {looked_s:.2} s of spinning on CPUs {}: {count} gaps above {threshold:?}, {preempted} of them another task; longest other gap \
+         {:.1} us (CPU {}); {} jumps above 1 us in total",
         CpuSet::from_cpus(gaps.iter().map(|gaps| gaps.cpu)).unwrap_or(CpuSet::EMPTY),
         us(worst.worst_alone_ns),
         worst.cpu,
@@ -235,23 +234,23 @@ fn judge_gaps(check: Check, gaps: &[CpuGaps], tree: &Tree, threshold: Duration) 
     );
     if let (Some(interrupts), Some(unexplained)) = (interrupts, unexplained) {
         evidence.push_str(&format!(
-            " against {interrupts} interrupts, so at least {unexplained} that no interrupt explains"
+            " against {interrupts} interrupts, so no interrupt explains at least {unexplained} of them"
         ));
     }
     evidence.push_str(&format!("; stolen {} ms", sum(|cpu| cpu.steal_ns) / 1_000_000));
     match smis {
         Some(smis) => {
-            evidence.push_str(&format!("; {smis} system management interrupts by the CPUs' own count"))
+            evidence.push_str(&format!("; {smis} system management interrupts, counted by the CPUs"))
         }
         None if is_virtual => {
             evidence.push_str("; this is a virtual machine: the hypervisor is the likely cause")
         }
         None => match processor::family(tree) {
             Family::Arm | Family::Riscv => {
-                evidence.push_str("; this processor has no count of its firmware's interruptions")
+                evidence.push_str("; this processor does not count its firmware's interruptions")
             }
             Family::X86 | Family::Unknown => evidence.push_str(
-                "; the CPUs' own count of system management interrupts cannot be read (`sudo modprobe msr`, Intel only)",
+                "; the CPUs' count of system management interrupts cannot be read (`sudo modprobe msr`, Intel only)",
             ),
         },
     }
@@ -290,8 +289,7 @@ pub(crate) fn hypervisor(tree: &Tree, measured: Option<&Measured>) -> Check {
     let check = Check::new(
         "hypervisor",
         "Hypervisor and steal",
-        "a hypervisor runs others on this machine's CPUs while it believes to run: real-time policies count only within \
-         the virtual machine",
+        "a hypervisor runs other machines on these CPUs unnoticed: real-time policies count only within the virtual machine",
     );
     let is_virtual = cpus::is_virtual(tree);
     let stolen = measured.and_then(|measured| measured.stolen);
@@ -301,7 +299,7 @@ pub(crate) fn hypervisor(tree: &Tree, measured: Option<&Measured>) -> Check {
     };
     let evidence = format!(
         "{}; stolen since boot {}, {}",
-        if is_virtual { "a virtual machine" } else { "no hypervisor to be seen" },
+        if is_virtual { "a virtual machine" } else { "no hypervisor visible" },
         percent(since_boot),
         match measured {
             Some(measured) => format!("{} in {:.1} s of measuring", percent(stolen), measured.seconds),
@@ -310,7 +308,7 @@ pub(crate) fn hypervisor(tree: &Tree, measured: Option<&Measured>) -> Check {
     );
     let check = check.with_number("stolen_share", stolen.unwrap_or(f64::NAN));
     let worst = stolen.unwrap_or(0.0).max(since_boot.unwrap_or(0.0));
-    let fix = "run on the hardware itself; or have virtual CPUs pinned to CPUs of their own (libvirt: `vcpupin`, `vcpusched`)";
+    let fix = "run on the hardware itself; or have the virtual CPUs pinned to dedicated CPUs (libvirt: `vcpupin`, `vcpusched`)";
     match is_virtual || worst > 0.0 {
         _ if stolen.is_some_and(|share| share >= FAIL_STEAL) => check.fail(evidence, fix),
         true if is_virtual || worst >= WARN_STEAL => check.warn(evidence, fix),

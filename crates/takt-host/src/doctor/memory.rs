@@ -1,4 +1,4 @@
-//! What makes memory slow at times: swap, huge pages.
+//! Sources of slow memory accesses: swap, huge pages.
 
 use crate::doctor::change::Change;
 use crate::doctor::report::Check;
@@ -8,8 +8,8 @@ pub(crate) fn swap(tree: &Tree) -> Check {
     let check = Check::new(
         "swap",
         "Swap",
-        "a page that was swapped out is read from the disk when it is touched: milliseconds; locked memory is safe from it, \
-         files and libraries of others are not",
+        "reading a swapped-out page from the disk takes milliseconds; locked memory is safe from that, other programs' files and libraries \
+         are not",
     );
     let Some(text) = tree.text("/proc/swaps") else { return check.unknown("/proc/swaps cannot be read") };
     let areas: Vec<(&str, u64, u64)> = text
@@ -41,11 +41,11 @@ pub(crate) fn huge_pages(tree: &Tree) -> Check {
         "a fault may have to clear 2 MiB at once, and khugepaged collects pages under locks that faults wait for",
     );
     match tree.choice(FILE).as_deref() {
-        None => check.ok("this kernel has none"),
+        None => check.ok("this kernel has no transparent huge pages"),
         Some("always") => check
-            .warn("transparent huge pages are given always", format!("echo madvise | sudo tee {FILE}"))
+            .warn("transparent huge pages are always used", format!("echo madvise | sudo tee {FILE}"))
             .with_changes(vec![Change::new(FILE, "madvise")]),
-        Some(mode) => check.ok(format!("transparent huge pages are given by `{mode}`")),
+        Some(mode) => check.ok(format!("transparent huge pages are set to `{mode}`")),
     }
 }
 

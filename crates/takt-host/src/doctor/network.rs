@@ -13,7 +13,7 @@ const GET_GRO: u32 = 0x2b;
 /// `struct ethtool_coalesce`: 23 numbers; 1 is rx-usecs, 5 is tx-usecs.
 type Coalesce = [u32; 23];
 
-/// What is known of an interface; `None` where its driver does not report.
+/// Properties of an interface; `None` if its driver does not report them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Interface {
     name: String,
@@ -68,8 +68,8 @@ pub(crate) fn coalescing(tree: &Tree) -> Check {
     let check = Check::new(
         "network",
         "Network interfaces",
-        "an interface that waits for more frames before it interrupts adds that time to every cycle of a field bus; merging \
-         of received frames is for streams",
+        "an interface that waits for more frames before it interrupts adds that time to every cycle of a field bus; merging received \
+         frames helps only streams",
     );
     let mut real = with_device(tree);
     real.sort();
@@ -77,8 +77,10 @@ pub(crate) fn coalescing(tree: &Tree) -> Check {
         return check.ok("no network interface with a device behind it");
     }
     if !tree.is_live() {
-        return check
-            .unknown(format!("{} in a copy: drivers can be asked on the machine itself", real.join(", ")));
+        return check.unknown(format!(
+            "{} in a copy: drivers can be queried only on the machine itself",
+            real.join(", ")
+        ));
     }
     judge(check, real.iter().map(|name| read(name)).collect())
 }
@@ -87,7 +89,7 @@ fn judge(check: Check, interfaces: Vec<Interface>) -> Check {
     let words = |i: &Interface| {
         let coalesce = match i.coalesce_us {
             Some((rx, tx)) => format!("holds frames for {rx} us (received) and {tx} us (sent)"),
-            None => "its driver reports nothing of coalescing".to_owned(),
+            None => "its driver does not report coalescing".to_owned(),
         };
         let merges = match i.merges {
             Some(true) => ", merges received frames (GRO)",
@@ -98,7 +100,7 @@ fn judge(check: Check, interfaces: Vec<Interface>) -> Check {
     };
     let evidence: Vec<String> = interfaces.iter().map(words).collect();
     if evidence.is_empty() {
-        return check.unknown("no interface could be asked");
+        return check.unknown("no interface could be queried");
     }
     let held = |i: &&Interface| i.coalesce_us.is_some_and(|(rx, tx)| rx > 0 || tx > 0);
     let fixes: Vec<String> = interfaces

@@ -1,18 +1,18 @@
-//! How to examine.
+//! Options of an examination.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How to examine.
+/// Options of an examination.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Where `/proc`, `/sys` and `/dev` lie. Default `/`. In any other folder (a copy from another
-    /// machine) nothing is measured or tried.
+    /// Root folder of `/proc`, `/sys` and `/dev`. Default `/`. In any other folder (a copy from
+    /// another machine) nothing is measured or tried.
     pub root: PathBuf,
-    /// How long to measure, 0 to 3600 seconds. Default 3: what somebody waits for. 0 measures
+    /// Measuring time, 0 to 3600 seconds. Default 3, a time that users wait for. 0 measures
     /// nothing.
     pub seconds: f64,
-    /// What counts as a hardware gap, see [`GapOptions`](crate::doctor::GapOptions::threshold).
+    /// Threshold of a hardware gap, see [`GapOptions`](crate::doctor::GapOptions::threshold).
     pub gap: Duration,
     /// SCHED_FIFO priority of what measures, see
     /// [`GapOptions`](crate::doctor::GapOptions::priority).

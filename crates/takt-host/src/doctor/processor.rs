@@ -1,5 +1,5 @@
-//! What differs between processors and boards: cores of several kinds, what their firmware does to
-//! the frequency, and the words of advice that hold for one of them alone.
+//! Differences between processors and boards: cores of several kinds, firmware that changes the
+//! frequency, and advice for one of them only.
 //!
 //! The tree decides, and not the processor that this program was built for: a copy of a Raspberry
 //! Pi's `/proc` and `/sys` gets the advice for a Raspberry Pi.
@@ -71,9 +71,9 @@ pub(crate) fn describes_a_guest(tree: &Tree) -> bool {
         || property(tree, "compatible").iter().any(|word| word == "linux,dummy-virt")
 }
 
-/// Where a PREEMPT_RT kernel for this machine comes from, and what it costs.
+/// Source of a PREEMPT_RT kernel for this machine, and its cost.
 pub(crate) fn rt_kernel(tree: &Tree) -> String {
-    const BUILD: &str = "else build 6.12 or newer with CONFIG_PREEMPT_RT=y";
+    const BUILD: &str = "otherwise build 6.12 or newer with CONFIG_PREEMPT_RT=y";
     let install = match (family(tree), board(tree)) {
         (_, Board::Jetson) => "NVIDIA's, from its apt repository `jetson/rt-kernel` (L4T 36 or newer): `sudo apt-get install \
                                nvidia-l4t-rt-kernel nvidia-l4t-rt-kernel-headers nvidia-l4t-rt-kernel-oot-modules \
@@ -99,7 +99,7 @@ pub(crate) fn rt_kernel(tree: &Tree) -> String {
     format!("install a PREEMPT_RT kernel: {install}{gpu}")
 }
 
-/// Who stops a CPU without the kernel knowing, for the reason of the finding.
+/// Component that stops a CPU without the kernel's knowledge, for the reason of the finding.
 pub(crate) fn below_the_kernel(family: Family) -> &'static str {
     match family {
         Family::Arm => {
@@ -110,11 +110,11 @@ pub(crate) fn below_the_kernel(family: Family) -> &'static str {
     }
 }
 
-/// What helps against firmware that takes CPUs away.
+/// Remedy against firmware that takes CPU time.
 pub(crate) fn firmware_fix(tree: &Tree) -> &'static str {
     match (family(tree), board(tree)) {
         (_, Board::RaspberryPi) => {
-            "update the firmware (`sudo rpi-eeprom-update -a`), and see whether it slows the CPUs down (`vcgencmd get_throttled`)"
+            "update the firmware (`sudo rpi-eeprom-update -a`), and check whether it slows the CPUs down (`vcgencmd get_throttled`)"
         }
         (_, Board::Jetson) => {
             "`sudo jetson_clocks` keeps all clocks at their highest; update L4T, which brings the firmware"
@@ -150,13 +150,9 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Check> {
 }
 
 fn cores(tree: &Tree) -> Check {
-    let check = Check::new(
-        "processor",
-        "Processor",
-        "which core, which board and whose kernel decide which advice holds",
-    );
+    let check = Check::new("processor", "Processor", "the right advice depends on core, board and kernel");
     let Some(name) = processor::name(&tree.at("/")) else {
-        return check.unknown("neither /proc/cpuinfo nor the device tree name it");
+        return check.unknown("neither /proc/cpuinfo nor the device tree names it");
     };
     let mut evidence = name;
     if board(tree) == Board::Jetson {
@@ -184,7 +180,7 @@ fn l4t(text: &str) -> Option<String> {
     Some(format!("{release}.{revision}"))
 }
 
-/// What the kernel says of how much each CPU can do, of 1024; empty where it says nothing.
+/// Capacity of each CPU according to the kernel, of 1024; empty if the kernel does not report it.
 pub(crate) fn by_capacity(tree: &Tree) -> BTreeMap<i64, CpuSet> {
     let mut alike: BTreeMap<i64, CpuSet> = BTreeMap::new();
     for cpu in tree.online().iter() {
@@ -199,21 +195,21 @@ fn capacities(tree: &Tree) -> Check {
     let check = Check::new(
         "cpu_capacity",
         "Kinds of cores",
-        "a small core needs two to four times as long for the same job, and the scheduler moves threads of every policy between \
-         small and big ones unless they are pinned",
+        "a small core takes two to four times as long for the same job, and the scheduler moves threads of every policy between small and \
+         big cores unless they are pinned",
     );
     let alike = by_capacity(tree);
     let Some((most, biggest)) = alike.last_key_value() else {
         return check.unknown("the kernel reports no capacities");
     };
     if alike.len() == 1 {
-        return check.ok(format!("all CPUs {} are alike", tree.online()));
+        return check.ok(format!("all CPUs {} are identical", tree.online()));
     }
     let shown: Vec<String> =
         alike.iter().map(|(capacity, cpus)| format!("{capacity} on CPUs {cpus}")).collect();
     check.with_number("largest_capacity", *most as f64).warn(
         format!("cores of {} kinds, by capacity: {}", alike.len(), shown.join(", ")),
-        format!("pin the real-time threads to CPUs {biggest} (`cpus = \"{biggest}\"` at each task), and measure there"),
+        format!("pin the real-time threads to CPUs {biggest} (`cpus = \"{biggest}\"` for each task), and measure there"),
     )
 }
 
@@ -221,13 +217,13 @@ fn throttling_check() -> Check {
     Check::new(
         "firmware_throttling",
         "Firmware throttling",
-        "the firmware slows all CPUs down for heat, current or a weak supply, and no governor knows: every job takes longer at \
-         once",
+        "because of heat, current or a weak supply, the firmware slows all CPUs down without telling the governor: every job suddenly \
+         takes longer",
     )
 }
 
-/// Flags of the firmware's `get_throttled`: the bit of what is so now. What has been so since the
-/// boot is 16 bits above.
+/// Flags of the firmware's `get_throttled`: the bit of what is so now. The same conditions since
+/// the boot are 16 bits higher.
 const FLAGS: [(u32, &str); 4] =
     [(0, "under-voltage"), (1, "frequency capped"), (2, "throttled"), (3, "soft temperature limit")];
 
@@ -256,10 +252,10 @@ fn raspberry_throttling(tree: &Tree) -> Check {
     let all = || now.iter().chain(&before);
     let mut fixes = Vec::new();
     if all().any(|words| *words == "under-voltage") {
-        fixes.push("a supply that the board's maker recommends (Pi 5: 5.1 V, 5 A), and a short cable");
+        fixes.push("use a supply that the board's maker recommends (Pi 5: 5.1 V, 5 A), and a short cable");
     }
     if all().any(|words| *words != "under-voltage") || fixes.is_empty() {
-        fixes.push("a cooler with a fan, or a lower `arm_freq` in /boot/firmware/config.txt");
+        fixes.push("use a cooler with a fan, or a lower `arm_freq` in /boot/firmware/config.txt");
     }
     match (now.is_empty(), before.is_empty()) {
         (true, true) => check.ok(evidence),
@@ -278,13 +274,13 @@ fn supply(tree: &Tree, check: Check) -> Check {
     });
     match alarm {
         Some(0) => check.unknown(
-            "no under-voltage (rpi_volt); whether the CPUs are slowed down for heat, `vcgencmd get_throttled` says (0x0: never)",
+            "no under-voltage (rpi_volt); `vcgencmd get_throttled` shows whether heat slows the CPUs down (0x0: never)",
         ),
         Some(_) => check.fail(
             "under-voltage since boot (rpi_volt)",
-            "a supply that the board's maker recommends (Pi 5: 5.1 V, 5 A), and a short cable",
+            "use a supply that the board's maker recommends (Pi 5: 5.1 V, 5 A), and a short cable",
         ),
-        None => check.unknown("the firmware's flags are not in /sys here: `vcgencmd get_throttled` shows them (0x0: never)"),
+        None => check.unknown("the firmware's flags are not in /sys: `vcgencmd get_throttled` shows them (0x0: never)"),
     }
 }
 
@@ -311,7 +307,7 @@ fn jetson_throttling(tree: &Tree) -> Check {
     }
     check.warn(
         evidence,
-        "a power mode with a smaller budget (`sudo nvpmodel -q --verbose`, then `-m`), or a stronger supply",
+        "use a power mode with a smaller budget (`sudo nvpmodel -q --verbose`, then `-m`), or a stronger supply",
     )
 }
 

@@ -1,4 +1,4 @@
-//! What was found.
+//! Findings.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::doctor::change::Change;
 
-/// How good a finding is; the order is from good to bad.
+/// Severity of a finding; the order is from good to bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
@@ -27,18 +27,18 @@ pub struct Check {
     pub id: String,
     /// Name for people.
     pub title: String,
-    /// How good.
+    /// Severity.
     pub status: Status,
-    /// What was read or measured, a sentence with numbers.
+    /// The evidence, a sentence with numbers.
     pub evidence: String,
-    /// Why it matters.
+    /// Its importance.
     pub why: String,
     /// The way out, as a command where there is one; `None` when nothing is to be fixed.
     pub fix: Option<String>,
     /// Whether [`apply`](crate::doctor::apply) may do the fix: it concerns only settings that
     /// revert whole.
     pub safe: bool,
-    /// What [`apply`](crate::doctor::apply) would write.
+    /// Changes that [`apply`](crate::doctor::apply) would write.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
     /// The numbers of the evidence, units in the names.
@@ -113,7 +113,7 @@ impl Report {
         self.checks.iter().find(|check| check.id == id)
     }
 
-    /// How many findings are of this status.
+    /// Number of findings with this status.
     pub fn count(&self, status: Status) -> usize {
         self.checks.iter().filter(|check| check.status == status).count()
     }

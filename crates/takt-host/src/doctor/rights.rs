@@ -1,4 +1,4 @@
-//! What this process may do, found by doing it in a thread that is thrown away.
+//! Rights of this process, found by trying them in a separate thread.
 
 use takt_rt::latency::DmaLatency;
 use takt_rt::memory;
@@ -30,7 +30,7 @@ pub(crate) fn fifo() -> Check {
     let check = Check::new(
         "policy_fifo",
         "Real-time policies",
-        "without the right to SCHED_FIFO and SCHED_RR every loop runs among all other programs",
+        "without permission for SCHED_FIFO and SCHED_RR, every loop competes with all other programs",
     );
     let limit = shown(soft_limit(libc::RLIMIT_RTPRIO));
     match attempt(Policy::Fifo { priority: 99 }) {
@@ -64,7 +64,7 @@ pub(crate) fn memory_lock() -> Check {
     let check = Check::new(
         "memory_lock",
         "Memory locking",
-        "memory that is not locked may be taken away, and costs a fault when it is touched again",
+        "memory that is not locked may be evicted, and then costs a fault when it is touched again",
     );
     let limit = shown(soft_limit(libc::RLIMIT_MEMLOCK));
     if memory::locked_bytes() > 0 {
@@ -85,12 +85,13 @@ pub(crate) fn dma_latency(tree: &Tree) -> Check {
     let check = Check::new(
         "dma_latency",
         "PM QoS",
-        "whoever holds /dev/cpu_dma_latency at 0 keeps the CPUs out of deep idle states; without it each wake-up may wait for \
-         one",
+        "a program that holds /dev/cpu_dma_latency at 0 keeps the CPUs out of deep idle states; otherwise each wake-up may wait for one to \
+         end",
     );
     if !tree.exists("/dev/cpu_dma_latency") {
-        return check
-            .unknown("there is no /dev/cpu_dma_latency: no idle states to be kept out of, or a container");
+        return check.unknown(
+            "there is no /dev/cpu_dma_latency: the CPUs have no idle states, or this is a container",
+        );
     }
     match DmaLatency::hold(0) {
         Ok(held) => {

@@ -25,7 +25,7 @@ pub enum Setting {
     /// A file below `/proc` or `/sys`.
     File {
         path: PathBuf,
-        /// What is written.
+        /// Value to write.
         value: String,
     },
     /// The scheduling policy of threads, as `fifo:80`.
@@ -67,8 +67,8 @@ pub enum Setting {
         /// Name of the thread (`/proc/PID/task/TID/comm`).
         thread: String,
     },
-    /// What the processes of this name add to their score when the kernel chooses whom to kill for
-    /// want of memory (`oom_score_adj`).
+    /// Adjustment of the score by which the kernel chooses a process to kill when memory runs out
+    /// (`oom_score_adj`), for processes of this name.
     OomScore {
         /// Name of the process.
         process: String,
@@ -101,8 +101,7 @@ pub enum Action {
     Coalescing(String, u32, u32),
 }
 
-/// Which thread is meant where its name fits several, and which process where threads of others
-/// are.
+/// The intended thread if several have the name, and the intended process for threads of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scope {
     /// The process.
@@ -112,8 +111,8 @@ pub struct Scope {
 }
 
 impl Setting {
-    /// What is to be done for it here and now; within `scope` the thread is that one, whatever else
-    /// has its name.
+    /// Actions for it on this machine now; within `scope` the thread is that one, even if others
+    /// have its name.
     ///
     /// # Errors
     /// [`DoctorError::Setting`] names what is not there, or what cannot be read.
@@ -214,7 +213,7 @@ fn threads(
         found.extend(named.filter_map(|tid| system::identify(kernel, pid, tid)));
     }
     if found.is_empty() {
-        return Err(format!("no thread `{thread}` of a process `{process}` runs now: start it first"));
+        return Err(format!("no thread `{thread}` of a process `{process}` is running: start it first"));
     }
     Ok(found)
 }
@@ -228,7 +227,7 @@ fn processes(kernel: &Linux, process: &str, scope: Option<Scope>) -> Result<Vec<
     let all = kernel.processes().map_err(|error| format!("/proc: {error}"))?;
     let found: Vec<u32> = all.into_iter().filter(|&pid| is_named(pid)).collect();
     if found.is_empty() {
-        return Err(format!("no process `{process}` runs now: start it first"));
+        return Err(format!("no process `{process}` is running: start it first"));
     }
     Ok(found)
 }
@@ -248,7 +247,7 @@ pub(crate) fn is_bound_by_kernel(pid: u32, tid: u32) -> bool {
 fn others(kernel: &Linux, process: &str, scope: Option<Scope>, cpus: &CpuSet) -> Result<Vec<Action>, String> {
     let online = kernel.online().map_err(|error| error.to_string())?;
     if online.without(cpus).is_empty() {
-        return Err(format!("no CPU is left for the others beside {cpus}"));
+        return Err(format!("no CPU except {cpus} is left for the other threads"));
     }
     let mut actions = Vec::new();
     for pid in kernel.processes().map_err(|error| format!("/proc: {error}"))? {
@@ -297,7 +296,7 @@ fn read_coalesce(interface: &str) -> std::io::Result<Coalesce> {
 /// For how long `interface` holds received and sent frames, microseconds.
 ///
 /// # Errors
-/// What its driver says.
+/// The driver's error.
 pub(crate) fn coalescing(interface: &str) -> std::io::Result<(u32, u32)> {
     read_coalesce(interface).map(|coalesce| (coalesce.0[1], coalesce.0[5]))
 }
@@ -361,6 +360,6 @@ mod tests {
         assert!(oom(-1001).actions(own).unwrap_err().contains("-1000 to 1000"));
         let online = takt_rt::placement::online().unwrap();
         let message = Setting::Alone { process: "x".into(), cpus: online }.actions(own).unwrap_err();
-        assert!(message.contains("no CPU is left"), "{message}");
+        assert!(message.contains("is left for the other threads"), "{message}");
     }
 }

@@ -40,12 +40,12 @@ impl Report {
                 paragraph(&mut text, &" ".repeat(indent), indent, &format!("{label}{fix}"));
             }
         }
-        // Whoever has scrolled through the table is at its end.
+        // A reader who has scrolled through the table is at its end.
         let _ = writeln!(text, "\n{}", self.counts());
         text
     }
 
-    /// How many findings of each kind there are.
+    /// Number of findings of each kind.
     fn counts(&self) -> String {
         let count = |status| self.count(status);
         let safe = self.checks.iter().filter(|check| check.safe).count();
@@ -58,14 +58,12 @@ impl Report {
         )
     }
 
-    /// What somebody wants to know who reads no further, in three lines of any length.
+    /// Summary in three lines of any length, for readers who read no further.
     fn answer(&self) -> String {
         let (word, fitness) = match self.worst() {
-            Status::Fail => ("FAIL", "this machine is not fit for real time as it is set up"),
-            Status::Warn => ("warn", "this machine is fit for real time, with latency to be gained"),
-            Status::Ok | Status::Unknown => {
-                ("ok", "nothing found that makes this machine unfit for real time")
-            }
+            Status::Fail => ("FAIL", "this machine is not fit for real time as configured"),
+            Status::Warn => ("warn", "this machine is fit for real time, but its latency can be improved"),
+            Status::Ok | Status::Unknown => ("ok", "no finding makes this machine unfit for real time"),
         };
         let mut text = format!("{word}: {fitness}: {}\n", self.counts());
         let is_worst = |check: &&Check| check.status == self.worst() && check.fix.is_some();
@@ -149,7 +147,7 @@ mod tests {
         );
         let none = Report::default().to_text();
         assert!(
-            none.starts_with("ok: nothing found") && none.contains("\nWorst: nothing\nFix: none needed\n"),
+            none.starts_with("ok: no finding") && none.contains("\nWorst: nothing\nFix: none needed\n"),
             "{none}"
         );
         assert_eq!(Report::default().worst(), Status::Ok);

@@ -53,19 +53,18 @@ pub(crate) fn priorities(tree: &Tree, robots: u8) -> Check {
     let check = Check::new(
         "kernel_threads",
         "Priorities of the kernel's threads",
-        "on PREEMPT_RT (or with `threadirqs`) devices, timers and the network are served by threads: one above a robot's loop \
-         delays it, and one below it is starved by it, so that the loop waits for ever for the data that thread brings",
+        "on PREEMPT_RT (or with `threadirqs`) devices, timers and the network are served by threads: a thread above a robot's loop delays \
+         it; a thread below it may starve, and then the loop waits forever for that thread's data",
     );
     let threads = kernel_threads(tree);
     let of = |kind: &str| threads.iter().filter(|t| t.name.starts_with(kind)).collect::<Vec<_>>();
     let (irqs, timers, softirqs) = (of("irq/"), of("ktimers/"), of("ksoftirqd/"));
     if threads.is_empty() {
-        return check
-            .unknown("the kernel's threads cannot be seen from here (a container, or /proc is hidden)");
+        return check.unknown("the kernel's threads are not visible (a container, or /proc is hidden)");
     }
     let preempt_rt = tree.number("/sys/kernel/realtime") == Some(1);
     let evidence = format!(
-        "{} threads of interrupts at {}; ktimers at {}; ksoftirqd at {}",
+        "{} interrupt threads at {}; ktimers at {}; ksoftirqd at {}",
         irqs.len(),
         range(&irqs),
         range(&timers),
@@ -82,10 +81,9 @@ pub(crate) fn priorities(tree: &Tree, robots: u8) -> Check {
     if let Some(first) = above.first() {
         let names: Vec<&str> = above.iter().take(4).map(|t| t.name.as_str()).collect();
         return check.warn(
-            format!("{evidence}; at or above rt {robots}, where robots run: {}", names.join(", ")),
+            format!("{evidence}; at or above rt {robots}, the priority of robots: {}", names.join(", ")),
             format!(
-                "`sudo chrt -f -p 50 {}` puts it back to the kernel's own priority; leave only the device above a loop that \
-                 the loop waits for",
+                "`sudo chrt -f -p 50 {}` restores the kernel's default priority; above a loop, keep only the device for which it waits",
                 first.pid
             ),
         );
@@ -93,14 +91,18 @@ pub(crate) fn priorities(tree: &Tree, robots: u8) -> Check {
     let fair: Vec<&&KernelThread> = irqs.iter().filter(|t| t.priority == 0).collect();
     if let Some(first) = fair.first() {
         return check.warn(
-            format!("{evidence}; {} of interrupts without real-time priority, as {}", fair.len(), first.name),
-            format!("`sudo chrt -f -p 50 {}`, as the kernel gives it", first.pid),
+            format!(
+                "{evidence}; {} interrupt threads without real-time priority, such as {}",
+                fair.len(),
+                first.name
+            ),
+            format!("`sudo chrt -f -p 50 {}`, the kernel's default", first.pid),
         );
     }
     if preempt_rt && let Some(first) = timers.iter().find(|t| t.priority == 0) {
         return check.warn(
             format!("{evidence}; timers of ordinary threads wait behind every other thread"),
-            format!("`sudo chrt -f -p 1 {}`, as the kernel gives it, for each ktimers/N", first.pid),
+            format!("`sudo chrt -f -p 1 {}`, the kernel's default, for each ktimers/N", first.pid),
         );
     }
     check.ok(evidence)
@@ -137,8 +139,8 @@ pub(crate) fn workqueues(tree: &Tree) -> Check {
     let check = Check::new(
         "workqueues",
         "Workqueues",
-        "work that drivers and file systems put off runs in kworker threads on any CPU of this mask, on a real-time thread's too, \
-         and holds locks there that others wait for",
+        "work that drivers and file systems defer runs in kworker threads on any CPU of this mask, including a real-time thread's, and \
+         holds locks for which others wait",
     );
     let Some(text) = tree.line(WORKQUEUES) else {
         return check.unknown("the mask of workqueues cannot be read (sysfs hidden)");
@@ -152,13 +154,13 @@ pub(crate) fn workqueues(tree: &Tree) -> Check {
     };
     let allowed = allowed.both(&online);
     let isolated = tree.cpus("/sys/devices/system/cpu/isolated").unwrap_or(CpuSet::EMPTY);
-    let evidence = format!("work that is bound to no CPU runs on CPUs {allowed} of {online}");
+    let evidence = format!("work without a fixed CPU runs on CPUs {allowed} of {online}");
     let (shared, rest) = (allowed.both(&isolated), online.without(&isolated));
     if isolated.is_empty() {
-        return check.ok(format!("{evidence}; no CPU is isolated that it should keep off"));
+        return check.ok(format!("{evidence}; no CPU is isolated, so it need not avoid any"));
     }
     if shared.is_empty() || rest.is_empty() {
-        return check.ok(format!("{evidence}; isolated are {isolated}"));
+        return check.ok(format!("{evidence}; the isolated CPUs are {isolated}"));
     }
     check.warn(
         format!("{evidence}, of which {shared} are isolated for real time"),
@@ -194,9 +196,7 @@ mod tests {
         let check = examine(&usual, true);
         assert_eq!(check.status, Status::Ok, "{check:?}");
         assert!(
-            check
-                .evidence
-                .contains("1 threads of interrupts at rt 50; ktimers at rt 1; ksoftirqd at no real")
+            check.evidence.contains("1 interrupt threads at rt 50; ktimers at rt 1; ksoftirqd at no real")
         );
         assert_eq!(check.measured["highest_interrupt_thread"], 50.0);
         // Somebody's program of that name is no thread of the kernel.
@@ -211,11 +211,14 @@ mod tests {
     fn priorities_that_delay_or_starve_are_reported_with_the_command() {
         let check = examine(&[(16, "ktimers/0", 2, 1), (40, "irq/30-eth0", 2, 95)], true);
         assert_eq!(check.status, Status::Warn);
-        assert!(check.evidence.contains("at or above rt 80, where robots run: irq/30-eth0"), "{check:?}");
+        assert!(
+            check.evidence.contains("at or above rt 80, the priority of robots: irq/30-eth0"),
+            "{check:?}"
+        );
         assert!(check.fix.unwrap().contains("chrt -f -p 50 40"));
         let check = examine(&[(16, "ktimers/0", 2, 1), (40, "irq/30-eth0", 2, 0)], true);
         assert!(
-            check.evidence.contains("1 of interrupts without real-time priority, as irq/30-eth0"),
+            check.evidence.contains("1 interrupt threads without real-time priority, such as irq/30-eth0"),
             "{check:?}"
         );
         let check = examine(&[(16, "ktimers/0", 2, 0), (40, "irq/30-eth0", 2, 50)], true);

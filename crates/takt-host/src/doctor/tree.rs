@@ -20,7 +20,7 @@ impl Tree {
         Self { root: root.to_owned() }
     }
 
-    /// Where `path`, given as on a whole system, lies.
+    /// Real place of `path`, which is given as on a whole system.
     pub(crate) fn at(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }

@@ -18,7 +18,7 @@ const FORMAT: u32 = 1;
 pub struct Tuned {
     /// Format of the file: 1.
     pub format: u32,
-    /// What they are for, for people.
+    /// Their purpose, for people.
     #[serde(default)]
     pub about: String,
     /// In the order in which they are made.
@@ -48,10 +48,10 @@ impl Tuned {
         let refused = |reason: String| DoctorError::Tuned { path: path.to_owned(), reason };
         let text = takt_files::read_configuration(path).map_err(|error| refused(error.to_string()))?;
         let tuned: Self = toml::from_str(&text).map_err(|error| {
-            refused(format!("it is not what `takt tune` writes: {}", error.to_string().trim()))
+            refused(format!("it was not written by `takt tune`: {}", error.to_string().trim()))
         })?;
         if tuned.format != FORMAT {
-            return Err(refused(format!("its format is {}, this program knows {FORMAT}", tuned.format)));
+            return Err(refused(format!("its format is {}, but this program knows {FORMAT}", tuned.format)));
         }
         Ok(tuned)
     }
@@ -100,11 +100,11 @@ mod tests {
         assert_eq!(Tuned::read(&path).unwrap(), tuned);
         for (text, reason) in [
             ("format = 2\n", "format is 2"),
-            ("about = 1\n", "`takt tune` writes"),
+            ("about = 1\n", "not written by `takt tune`"),
             ("format = 1\nfoo = 2\n", "foo"),
             ("format = 1\n[[setting]]\nkind = \"file\"\npath = \"/x\"\nvalue = \"1\"\nmore = 1\n", "more"),
             ("format = 1\n[[setting]]\nkind = \"reboot\"\n", "reboot"),
-            ("\u{0}", "`takt tune` writes"),
+            ("\u{0}", "not written by `takt tune`"),
         ] {
             std::fs::write(&path, text).unwrap();
             let message = Tuned::read(&path).unwrap_err().to_string();

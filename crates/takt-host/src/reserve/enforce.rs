@@ -1,4 +1,4 @@
-//! How exactly the kernel enforces budgets, switched to exact where that is possible, and measured.
+//! Precision of the kernel's budget enforcement, switched to exact if possible, and measured.
 //!
 //! Budgets are looked at on scheduler ticks unless the feature `HRTICK_DL` (`HRTICK` before 5.12)
 //! sets a timer at their end. On ticks a thread may run for up to one tick beyond its budget in one
@@ -28,10 +28,10 @@ const TRIAL_NS: u64 = 210_000_000;
 /// or three times.
 const MIN_RUNS: usize = 10;
 
-/// How budgets are enforced.
+/// Budget enforcement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enforcement {
-    /// How much later than the budget's end a thread may be stopped; 0: exactly.
+    /// Longest time after the budget's end at which a thread is stopped; 0: exactly.
     pub granularity_ns: u64,
     /// The longest that a thread of ours ran in one go with 0.3 ms in 7.137 ms; `None`: not tried.
     pub longest_run_ns: Option<u64>,
@@ -69,7 +69,7 @@ fn switch(kernel: &dyn Kernel) -> Result<(&'static str, &'static str, bool), Str
     Err(why)
 }
 
-/// What can be known without a trial: who only observes changes nothing.
+/// Knowledge without a trial: an observer changes nothing.
 #[must_use]
 pub fn known(kernel: &dyn Kernel) -> Enforcement {
     match switch(kernel) {
@@ -98,7 +98,7 @@ pub fn sharpen(kernel: &mut dyn Kernel, journal: &mut Journal) -> Result<Option<
     Ok(match (outcome, switch(kernel)) {
         (Err(Trouble::Closed(why)), _) => Some(why),
         (_, Ok((_, _, true))) => None,
-        _ => Some(format!("{feature} was written to {} and is still off", file.display())),
+        _ => Some(format!("{feature} was written to {} but is still off", file.display())),
     })
 }
 
@@ -123,10 +123,10 @@ pub fn measure(
     let longest_ns = whole.iter().map(|(from, to)| to - from).max().unwrap_or(0);
     let slack_ns = kernel.tick_ns() / 4;
     if whole.len() >= MIN_RUNS && longest_ns <= BUDGET_NS + slack_ns {
-        let by = format!("exactly: a trial ran at most {:.2} ms on 0.3", longest_ns as f64 / 1e6);
+        let by = format!("exactly: a trial with 0.3 ms ran at most {:.2} ms", longest_ns as f64 / 1e6);
         return Enforcement { granularity_ns: 0, longest_run_ns: Some(longest_ns), by };
     }
-    let why = why.unwrap_or_else(|| "HRTICK_DL is on, and a trial ran longer".to_owned());
+    let why = why.unwrap_or_else(|| "HRTICK_DL is on, but a trial ran longer".to_owned());
     Enforcement::ticks(kernel, Some(longest_ns), &why)
 }
 

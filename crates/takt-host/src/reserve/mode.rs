@@ -54,7 +54,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Why a way cannot be gone here.
+/// Reason why a way is not possible here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     pub mode: Mode,

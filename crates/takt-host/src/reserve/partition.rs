@@ -1,6 +1,5 @@
-//! How each reserved core becomes a scheduling domain of its own, so that SCHED_DEADLINE is
-//! partitioned: four ways, each tried for real with a thread of our own before any other thread is
-//! touched.
+//! Turns each reserved core into its own scheduling domain, so that SCHED_DEADLINE is partitioned:
+//! four ways, each tried for real with a thread of our own before any other thread is touched.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +12,7 @@ use crate::reserve::mode::{Mode, Refusal};
 use crate::reserve::restore::{self, Change, Hidden, Journal, ThreadBefore};
 use crate::reserve::system::{self, Attributes, GroupVersion, Kernel};
 
-/// What went wrong within one way.
+/// Error within one way.
 #[derive(Debug)]
 pub enum Trouble {
     /// This way is closed; another may be open.
@@ -62,7 +61,7 @@ pub struct Partition {
     pub mode: Mode,
     /// Groups by core.
     pub(crate) groups: BTreeMap<usize, PathBuf>,
-    /// Where managed processes live with cgroup v2.
+    /// Group of managed processes with cgroup v2.
     pub(crate) home: Option<PathBuf>,
     pub(crate) mount: Option<PathBuf>,
     /// With cgroup v2.
@@ -104,8 +103,9 @@ impl Partition {
         journal: &mut Journal,
         cores: &[usize],
     ) -> Result<(), Trouble> {
-        let (pid, tid) =
-            kernel.scratch().map_err(|error| Trouble::Closed(format!("no thread to try with: {error}")))?;
+        let (pid, tid) = kernel
+            .scratch()
+            .map_err(|error| Trouble::Closed(format!("cannot start a thread for the trial: {error}")))?;
         journal.record(kernel, [(pid, tid)], self.mode.groups())?;
         let before = journal.before(pid, tid).cloned();
         let asked = Attributes::reservation(100_000, 10_000_000, false);
@@ -145,11 +145,11 @@ impl Partition {
         self.reserve(kernel, pid, tid, core, asked).map_err(|error| refused("a trial reservation", error))?;
         let has = kernel.attributes(tid).map_err(|error| refused("reading back", error))?;
         if !has.serves(asked) {
-            return Err(format!("asked for {asked} on CPU {core}, read back {has}"));
+            return Err(format!("requested {asked} on CPU {core}, read back {has}"));
         }
         let cpus = kernel.affinity(tid).map_err(|error| refused("reading back", error))?;
         if cpus.len() != 1 || !cpus.contains(core) {
-            return Err(format!("asked for CPU {core} alone, read back {cpus}"));
+            return Err(format!("requested only CPU {core}, read back {cpus}"));
         }
         Ok(())
     }
@@ -265,7 +265,7 @@ impl Partition {
         self.confine(kernel, tid, &before.cpus)
     }
 
-    /// What a thread shows that [`Partition::settle`] let run on `cpus`.
+    /// CPU set that a thread shows after [`Partition::settle`] let it run on `cpus`.
     pub fn shown(&self, cpus: &CpuSet) -> CpuSet {
         match &self.hidden {
             Some(hidden) if self.core_of(cpus).is_none() => hidden.shown(cpus),
@@ -321,8 +321,7 @@ impl Partition {
     }
 
     fn group_of(&self, core: usize) -> io::Result<&Path> {
-        let missing =
-            || io::Error::new(io::ErrorKind::InvalidInput, format!("CPU {core} was not made ready"));
+        let missing = || io::Error::new(io::ErrorKind::InvalidInput, format!("CPU {core} was not prepared"));
         self.groups.get(&core).map(PathBuf::as_path).ok_or_else(missing)
     }
 }

@@ -10,8 +10,8 @@
 //! 3. Exclusive cpusets (cgroup v1), for as long as the threads run.
 //! 4. Partition roots (cgroup v2), for as long as the threads run.
 //!
-//! What is changed is on disk first ([`restore`]), and a watchdog process undoes it when this one
-//! is killed. Without one, only the first way is gone.
+//! Changes are on disk first ([`restore`]), and a watchdog process undoes them when this one is
+//! killed. Without one, only the first way is gone.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,10 +34,10 @@ use crate::reserve::{ADMISSION_FILE, Mode};
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Between two attempts.
 const STEP: Duration = Duration::from_millis(2);
-/// How long another program's placing is waited for: it takes milliseconds, too.
+/// Time to wait for another program's placing, which also takes milliseconds.
 const OTHERS: Duration = Duration::from_secs(2);
 
-/// How a reservation and its CPUs came together.
+/// Method that combined a reservation with its CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PinMethod {
@@ -105,7 +105,7 @@ pub fn undo_after_a_kill_with(command: WatchdogCommand) {
     let _ = WATCHDOG.set(command);
 }
 
-/// What [`pin`] may do.
+/// Permissions of [`pin`].
 #[derive(Debug, Clone)]
 pub struct PinOptions {
     /// The file that says what to undo. Beside the manager's.
@@ -173,7 +173,7 @@ struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // What fails stays in the file; the watchdog tries once more.
+        // Failed entries stay in the file; the watchdog tries once more.
         let _ = self.journal.undo(&mut Linux::new());
     }
 }
@@ -220,7 +220,7 @@ pub fn pin(wanted: &[Wanted], options: &PinOptions) -> Result<Pinned, Vec<Closed
 
 fn begin(options: &PinOptions) -> Result<(Journal, Watchdog), String> {
     let Some(command) = options.watchdog else {
-        return Err("this program has no watchdog that would undo it after a kill".into());
+        return Err("this program has no watchdog to undo it after a kill".into());
     };
     let end = Instant::now() + OTHERS;
     let journal = loop {
@@ -238,13 +238,13 @@ fn begin(options: &PinOptions) -> Result<(Journal, Watchdog), String> {
         Err(error) => {
             let mut journal = journal;
             let _ = journal.undo(&mut Linux::new());
-            Err(format!("the watchdog that would undo it after a kill cannot be started: {error}"))
+            Err(format!("the watchdog that undoes it after a kill cannot be started: {error}"))
         }
     }
 }
 
-/// Goes one way that changes the system. What is not needed any more, or did not hold, is undone;
-/// `left` then has the journal for the next.
+/// Goes one way that changes the system. Settings that are no longer needed, or that did not hold,
+/// are undone; `left` then has the journal for the next.
 fn change(
     way: PinMethod,
     wanted: &[Wanted],
@@ -320,7 +320,7 @@ fn holds(one: &Wanted) -> Result<(), String> {
     if (policy, cpus) == (one.policy, one.cpus) {
         return Ok(());
     }
-    Err(format!("asked for {} on CPUs {}, read back {policy} on CPUs {cpus}", one.policy, one.cpus))
+    Err(format!("requested {} on CPUs {}, read back {policy} on CPUs {cpus}", one.policy, one.cpus))
 }
 
 /// Ends the reservations that were granted already.
@@ -344,7 +344,7 @@ fn grouped(
     for one in wanted {
         let core = one.cpus.iter().next().filter(|_| one.cpus.len() == 1);
         let Some(core) = core else {
-            return Err(format!("made for one CPU a thread, and CPUs {} were asked for", one.cpus));
+            return Err(format!("designed for one CPU per thread, but CPUs {} were requested", one.cpus));
         };
         if !cores.contains(&core) {
             cores.push(core);

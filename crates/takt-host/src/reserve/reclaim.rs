@@ -6,7 +6,7 @@
 //! is free on the CPU (`grub_reclaim` of kernel/sched/deadline.c):
 //! `u_act = max(u, u_max - u_inactive - u_extra)`. `u_extra` is the part of the CPU that nobody has
 //! reserved, and the kernel spreads every reservation over all CPUs of its root domain when it
-//! computes it. Where a domain is one CPU that is right. With the admission test off, reservations
+//! computes it. For a domain of one CPU that is right. With the admission test off, reservations
 //! sit on one CPU each and the domain has them all: on the fullest one `u_extra` is too great,
 //! several threads take the same free time, and a fourth waits eight times as long (measured on
 //! 6.18: 3 ms of work in a reservation of 3.2 ms in 10 took 24.7 ms beside six spinning threads of
@@ -27,14 +27,14 @@ use crate::reserve::{MIN_BUDGET_NS, system};
 /// Period of fillers. Long, so that the kernel's rounding of their bandwidth is small.
 const FILLER_PERIOD_NS: u64 = 100_000_000;
 
-/// Why threads may not reclaim.
+/// Reason why threads may not reclaim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsound {
     /// It would be taken from what nobody has.
     #[error("kernels from 6.12 to 6.16 lose the fair server's share when the admission test is switched off")]
     FairServerLost,
     /// Nothing shows which kernel this is.
-    #[error("the kernel's release is not known")]
+    #[error("the kernel's release is unknown")]
     UnknownRelease,
 }
 
@@ -65,7 +65,7 @@ pub fn is_sound(kernel: &dyn Kernel, mode: Mode) -> Result<(), Unsound> {
     }
 }
 
-/// What each CPU's filler reserves, so that all come to `sum` where `used` is reserved; `None`:
+/// Reservation of each CPU's filler, so that all come to `sum` if `used` is reserved; `None`:
 /// nothing is missing.
 #[must_use]
 pub fn fillers(

@@ -15,7 +15,7 @@ use takt_rt::policy::Policy;
 
 use crate::reserve::system::{Kernel, Linux};
 
-/// What names of such groups begin with; the process that made them follows.
+/// Prefix of such groups' names; the process that made them follows.
 const NAME: &str = "takt-rt-";
 
 /// A process makes more than one only in tests.
@@ -34,7 +34,7 @@ impl std::fmt::Display for GroupBudget {
     }
 }
 
-/// Why there is no group, or a thread is not in it.
+/// Reason why there is no group, or a thread is not in it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
@@ -93,7 +93,7 @@ impl RtGroup {
     /// Makes a group with this budget and tries it with a thread of our own.
     ///
     /// # Errors
-    /// Why there is none: each hierarchy with its reason. Nothing is left then.
+    /// Reasons why there is none: each hierarchy with its reason. Nothing is left then.
     pub fn make(budget: GroupBudget) -> Result<Self, GroupError> {
         let mut kernel = Linux::new();
         let mounts = kernel.read(Path::new("/proc/self/mounts")).map_err(GroupError::Mounts)?;
@@ -124,7 +124,7 @@ impl RtGroup {
                 Some(libc::EACCES | libc::EPERM | libc::EROFS) => ": run as root, outside of a container",
                 _ => "",
             };
-            return Err(Box::new((kernel, format!("a group cannot be made there: {error}{fix}"))));
+            return Err(Box::new((kernel, format!("a group cannot be created there: {error}{fix}"))));
         }
         let mut group = Self { kernel, path, parent: hierarchy.mount.clone(), list: hierarchy.list, budget };
         let outcome = group.fill(hierarchy.is_threaded).and_then(|()| group.attempt());
@@ -132,8 +132,8 @@ impl RtGroup {
             Ok(()) => Ok(group),
             Err(reason) => {
                 group.remove();
-                // What is dropped would be removed again; the kernel's account goes on with the
-                // next.
+                // A dropped group would be removed again; the kernel's account continues with the
+                // next one.
                 let kernel = std::mem::replace(&mut group.kernel, Linux::new());
                 Err(Box::new((kernel, reason)))
             }
@@ -153,7 +153,7 @@ impl RtGroup {
             self.kernel.write(file, &value.to_string()).map_err(|error| {
                 let cause = match error.raw_os_error() {
                     Some(libc::EINVAL) => {
-                        ": beyond what the group above has (kernel.sched_rt_runtime_us, and other groups' shares)"
+                        ": more than the parent group has left (kernel.sched_rt_runtime_us, and other groups' shares)"
                     }
                     _ => "",
                 };
@@ -173,7 +173,8 @@ impl RtGroup {
 
     /// A thread of our own goes in under SCHED_RR, and out again.
     fn attempt(&mut self) -> Result<(), String> {
-        let (_, tid) = self.kernel.scratch().map_err(|error| format!("no thread to try with: {error}"))?;
+        let (_, tid) =
+            self.kernel.scratch().map_err(|error| format!("cannot start a thread for the trial: {error}"))?;
         let tid = i32::try_from(tid).map_err(|error| error.to_string())?;
         let rr = Policy::RoundRobin { priority: 1 };
         let outcome = rr
@@ -182,7 +183,7 @@ impl RtGroup {
             .and_then(|()| self.add(tid).map_err(|error| error.to_string()))
             .and_then(|()| match Policy::read(tid) {
                 Ok(read) if read == rr => Ok(()),
-                other => Err(format!("asked for {rr} in the group, read back {other:?}")),
+                other => Err(format!("requested {rr} in the group, read back {other:?}")),
             });
         let _ = Policy::default().apply(tid);
         let _ = self.kernel.write(&self.parent.join(self.list), &tid.to_string());
@@ -209,12 +210,12 @@ impl RtGroup {
         text.lines().filter_map(|line| line.trim().parse().ok()).collect()
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What its threads may use together.
+    /// Joint budget of its threads.
     pub fn budget(&self) -> GroupBudget {
         self.budget
     }

@@ -1,4 +1,4 @@
-//! What the kernel says of the reservation of a thread that has ended and was not reaped yet.
+//! The kernel's account of the reservation of a thread that has ended and was not reaped yet.
 
 #![allow(clippy::unwrap_used)]
 

@@ -6,6 +6,6 @@ fn main() -> ExitCode {
     if takt_kernels::guest::is_init() {
         takt_kernels::guest::run();
     }
-    eprintln!("takt-guest: runs as the first process of a virtual machine that `takt kernels` makes");
+    eprintln!("takt-guest: runs as the first process of a virtual machine created by `takt kernels`");
     ExitCode::from(2)
 }

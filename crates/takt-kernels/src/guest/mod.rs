@@ -27,8 +27,8 @@ pub use port::PORT_NAME;
 use crate::transport::{FRAME_PAYLOAD_MAX_BYTES, JobEnd, JobEnding, JobStart, Sender};
 use port::Port;
 
-/// What the guest writes on the console before an error, for whoever reads it when nothing else
-/// came out.
+/// Prefix of an error that the guest writes on the console, for a reader when nothing else came
+/// out.
 pub(crate) const CONSOLE_ERROR: &str = "takt-guest: error: ";
 
 /// Whether this process is the first of a machine that Takt made: id 1, called `/init`, with an

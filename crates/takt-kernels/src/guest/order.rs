@@ -1,17 +1,17 @@
-//! What the guest is instructed to do: a JSON file in its image.
+//! Orders of the guest: a JSON file in its image.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Where the order lies in the guest.
+/// Path of the orders in the guest.
 pub const ORDER_PATH: &str = "/etc/takt/order.json";
 
 /// The list of kernel modules to load, one path a line.
 pub const MODULES_PATH: &str = crate::image::MODULE_LIST;
 
-/// What is brought out: everything below this directory.
+/// Results folder: everything below it is copied to the host.
 pub const RESULTS_PATH: &str = "/results";
 
 /// Below [`RESULTS_PATH`]: what the jobs printed.
@@ -34,7 +34,7 @@ pub struct Order {
     /// A refusal ends the guest: figures under other settings than asked would be figures of
     /// something else.
     pub settings: Vec<Setting>,
-    /// What to run, one after the other. Default none, which is refused.
+    /// Jobs to run, one after the other. Default none, which is refused.
     pub jobs: Vec<Job>,
 }
 
@@ -71,8 +71,8 @@ pub struct Job {
     /// Its environment beside PATH, HOME, LANG and TMPDIR.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// Where it runs; made when it is missing. Default [`RESULTS_PATH`], so that what it writes is
-    /// brought out.
+    /// Working directory; created when it is missing. Default [`RESULTS_PATH`], so that what it
+    /// writes is brought out.
     #[serde(default = "results")]
     pub directory: PathBuf,
     /// Guest time that it gets, seconds; then it is ended and the next one is run. Default 600.
@@ -107,22 +107,22 @@ impl Job {
     }
 }
 
-/// Why an order cannot be carried out.
+/// Reason why an order cannot be carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
     /// Not JSON, or keys that no order has.
     #[error("the guest's order cannot be read: {0}")]
     Text(String),
     /// Nothing to do.
-    #[error("the guest's order has no job that it could wait for")]
+    #[error("the guest's order has no job to wait for")]
     NoJob,
     /// A name that cannot be part of a file's name.
     #[error(
-        "job name {found:?}: letters, digits, '-', '_' and '.' make a name of at most 64, not beginning with '.'"
+        "job name {found:?}: expected at most 64 letters, digits, '-', '_' and '.', not beginning with '.'"
     )]
     Name { found: String },
     /// Two jobs would write the same files.
-    #[error("two jobs are called {name:?}")]
+    #[error("two jobs are named {name:?}")]
     Twice { name: String },
     /// A path that is not absolute or goes up.
     #[error("job {job:?}: {what} {found:?} is not an absolute path without `..`")]
@@ -136,7 +136,7 @@ pub enum OrderError {
         most: u64,
     },
     /// The host's name is none.
-    #[error("hostname {found:?}: letters, digits and '-', 1 to 63 of them")]
+    #[error("hostname {found:?}: expected 1 to 63 letters, digits and '-'")]
     Hostname { found: String },
     /// A text with a zero byte, which no program can be given.
     #[error("job {job:?}: a zero byte in {found:?}")]

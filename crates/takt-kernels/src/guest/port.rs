@@ -19,8 +19,7 @@ const PORT_WAIT_NS: u64 = 2_000_000_000;
 /// No way out.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "no way to the host: no virtio port {PORT_NAME:?} (is virtio_console in the kernel or in the image?) and {LINE}: \
-     {source}"
+    "no connection to the host: no virtio port {PORT_NAME:?} (is virtio_console in the kernel or in the image?) and {LINE}: {source}"
 )]
 pub struct NoPort {
     source: io::Error,

@@ -1,5 +1,4 @@
-//! What an init does before anything can run: file systems, modules, loopback, and the end of it
-//! all.
+//! Work of an init before anything can run: file systems, modules, loopback, and the shutdown.
 
 use std::fs;
 use std::io;
@@ -13,13 +12,13 @@ use rustix::system::RebootCommand;
 use super::order::{MODULES_PATH, RESULTS_PATH};
 use crate::transport::Hello;
 
-/// Why the guest could not be set up.
+/// Error of setting up the guest.
 #[derive(Debug, thiserror::Error)]
 pub enum SystemError {
     /// A directory or a mount.
     #[error("cannot mount {kind} on {at}: {source}")]
     Mount { kind: &'static str, at: &'static str, source: io::Error },
-    #[error("cannot load the module {path}: {source}. Is it of this kernel ({release})?")]
+    #[error("cannot load the module {path}: {source}. Does it belong to this kernel ({release})?")]
     Module { path: PathBuf, release: String, source: io::Error },
     /// A file of the image.
     #[error("cannot read {path}: {source}")]
@@ -132,7 +131,7 @@ fn line(path: impl AsRef<Path>) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
-/// What the guest says of itself.
+/// The guest's description of itself.
 pub fn hello() -> Hello {
     let name = rustix::system::uname();
     let memory_kib = line("/proc/meminfo")
@@ -183,7 +182,7 @@ pub fn power_off() -> ! {
     rustix::fs::sync();
     loop {
         if let Err(error) = rustix::system::reboot(RebootCommand::PowerOff) {
-            eprintln!("takt-guest: cannot switch off: {error}");
+            eprintln!("takt-guest: cannot power off: {error}");
         }
         std::thread::sleep(Duration::from_secs(3600));
     }

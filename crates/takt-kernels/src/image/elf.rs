@@ -1,4 +1,4 @@
-//! What a program needs to run: its interpreter and shared libraries, found as the dynamic linker
+//! Dependencies of a program: its interpreter and shared libraries, found as the dynamic linker
 //! finds them.
 //!
 //! Libraries that are opened later with `dlopen` are not seen; who needs one names it.
@@ -15,11 +15,11 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use super::ld_cache;
 use crate::image_error::{ElfError, ImageError};
 
-/// Where the dynamic linker looks last (glibc on Debian, then elsewhere).
+/// Folders that the dynamic linker searches last (glibc on Debian, then elsewhere).
 const STANDARD: &[&str] =
     &["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
-/// What an ELF file says about itself.
+/// Dependencies that an ELF file states.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Needs {
     pub interpreter: Option<PathBuf>,
@@ -85,11 +85,11 @@ pub(super) fn needs(bytes: &[u8]) -> Result<Needs, ElfError> {
     Ok(needs)
 }
 
-/// How many libraries the program `bytes` names, and how many of them the linker's cache knows. For
-/// tests and fuzzing.
+/// Number of libraries that the program `bytes` names, and number of those in the linker's cache.
+/// For tests and fuzzing.
 ///
 /// # Errors
-/// Why it is no program.
+/// Reason why it is not a program.
 pub fn read_program(bytes: &[u8], cache: &[u8]) -> Result<(usize, usize), ElfError> {
     let (needs, cache) = (needs(bytes)?, ld_cache::parse(cache));
     let known = needs.libraries.iter().filter(|library| cache.contains_key(*library)).count();

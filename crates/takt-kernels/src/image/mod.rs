@@ -1,4 +1,4 @@
-//! What a guest boots from: an initramfs in memory, with programs, their libraries and kernel
+//! Boot image of a guest: an initramfs in memory, with programs, their libraries and kernel
 //! modules.
 //!
 //! ```no_run
@@ -31,11 +31,11 @@ pub use elf::read_program;
 /// loads.
 pub(crate) const MODULE_LIST: &str = "/etc/takt/modules";
 
-/// How an image is packed.
+/// Compression of an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Packing {
     /// Not at all, the default: the virtual machine's memory gets the file as it is, and the guest
-    /// has nothing to unpack. Where every instruction is emulated, unpacking costs far more than
+    /// has nothing to unpack. If every instruction is emulated, unpacking costs far more than
     /// reading a larger file.
     #[default]
     Plain,
@@ -82,7 +82,7 @@ impl Initramfs {
         image
     }
 
-    /// How the image is packed.
+    /// Sets the compression of the image.
     pub fn packing(&mut self, packing: Packing) -> &mut Self {
         self.packing = packing;
         self
@@ -133,8 +133,8 @@ impl Initramfs {
     }
 
     /// Modules of a kernel with all they need, uncompressed, and their place in [`MODULE_LIST`].
-    /// What is built into the kernel needs no file; a kernel given without modules is taken to have
-    /// everything built in.
+    /// Built-in parts need no file; a kernel given without modules is assumed to have everything
+    /// built in.
     pub(crate) fn kernel_modules(
         &mut self,
         kernel: &Kernel,

@@ -26,7 +26,7 @@ const PANICKED_QUIET_S: u64 = 10;
 /// Most of a console's log that is judged: its end. A guest can write gigabytes.
 const CONSOLE_JUDGED_BYTES: u64 = 1 << 20;
 
-/// What is reported while a guest runs.
+/// Report while a guest runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The guest is up.
@@ -43,7 +43,7 @@ pub enum Event {
     Waiting,
 }
 
-/// How the machine ended, beside its results.
+/// End of the machine, besides its results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
     /// The guest's CLOCK_MONOTONIC when it switched off, nanoseconds.
@@ -54,10 +54,10 @@ pub struct Ended {
     pub boot_wall: Duration,
 }
 
-/// What a guest brought.
+/// Results of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// What the guest said of itself.
+    /// The guest's description of itself.
     pub hello: Hello,
     /// The jobs' ends, in their order.
     pub jobs: Vec<JobEnd>,
@@ -315,7 +315,7 @@ impl<'a> Run<'a> {
             (Some(_), Some(job)) => format!("in job {job}"),
             (Some(_), None) => "between jobs".into(),
             (None, _) if self.console.length() > 0 => "while it started up".into(),
-            (None, _) => "before its kernel said a word".into(),
+            (None, _) => "before its kernel printed anything".into(),
         }
     }
 
@@ -363,7 +363,7 @@ impl<'a> Run<'a> {
                 hint: match self.machine.settings.accelerator {
                     Accelerator::Counted | Accelerator::RealTime => "",
                     Accelerator::Kvm => {
-                        ". In a virtual machine itself, the host's KVM may not bring any kernel up: try without it"
+                        ". Inside a virtual machine, the host's KVM may fail to boot any kernel: try without it"
                     }
                 },
                 console,

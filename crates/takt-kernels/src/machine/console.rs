@@ -1,8 +1,8 @@
-//! What a guest's console says about how it went.
+//! Interprets a guest's console output.
 
 use crate::guest::CONSOLE_ERROR;
 
-/// What the console reports.
+/// Meaning of the console output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Judgement {
     /// Nothing was ever written.

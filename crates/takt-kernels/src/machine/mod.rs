@@ -36,7 +36,7 @@ pub use payload::kernel_within;
 
 use crate::transport::{JobEnd, MessageError};
 
-/// What carries out the guest's instructions.
+/// Executor of the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Accelerator {
@@ -57,7 +57,7 @@ impl Accelerator {
     }
 }
 
-/// How a machine is made.
+/// Settings of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
@@ -116,7 +116,7 @@ pub enum SettingsError {
     BootParameters { found: String },
     /// A parameter that Takt sets itself, because the run depends on it.
     #[error(
-        "boot_parameters: {found:?} is set by Takt: the guest would not start or not come back with another value"
+        "boot_parameters: {found:?} is set by Takt: with another value, the guest would not start or not return"
     )]
     Reserved { found: String },
 }
@@ -162,7 +162,7 @@ pub struct Machine {
     pub directory: PathBuf,
 }
 
-/// Why a guest did not come back with its results. The console's log is kept in every case in which
+/// Reason why a guest did not return its results. The console's log is kept in every case in which
 /// QEMU ran.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
@@ -173,8 +173,8 @@ pub enum MachineError {
     #[error("{what} {path}: {source}")]
     File { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error(
-        "no QEMU: {program} cannot be started: {source}. Fix: `apt-get install qemu-system-x86` (Debian, Ubuntu), \
-         `dnf install qemu-system-x86-core` (Fedora), or give its path"
+        "no QEMU: {program} cannot be started: {source}. Fix: `apt-get install qemu-system-x86` (Debian, Ubuntu), `dnf install \
+         qemu-system-x86-core` (Fedora), or pass its path"
     )]
     NoQemu { program: PathBuf, source: std::io::Error },
     /// KVM was asked for and cannot be used.
@@ -188,36 +188,36 @@ pub enum MachineError {
     Panicked { reason: String, tail: String, console: PathBuf },
     /// Not enough memory.
     #[error(
-        "the guest ran out of memory ({reason}) with {memory}. Fix: more of it (`memory_mib`). Console: {console}",
+        "the guest ran out of memory ({reason}) with {memory}. Fix: give it more memory (`memory_mib`). Console: {console}",
         console = console.display()
     )]
     OutOfMemory {
         reason: String,
-        /// What it had, in words.
+        /// Its memory, in words.
         memory: String,
         console: PathBuf,
     },
     /// No message came from the guest for too long.
     #[error(
-        "the guest hung: no sign of life for {quiet_s} s of its own running ({stage}); it was ended. Fix: a longer `quiet_limit_s`, if it \
+        "the guest hung: no sign of life for {quiet_s} s of its own run time ({stage}); it was stopped. Fix: raise `quiet_limit_s` if it \
          was only slow\nlast lines of {console}:\n{tail}",
         console = console.display()
     )]
     Hung {
-        /// How long no message came, without the time that QEMU waited for a CPU.
+        /// Time without a message, without the time for which QEMU waited for a CPU.
         quiet_s: u64,
-        /// How far it had come.
+        /// Stage that it had reached.
         stage: String,
         tail: String,
         console: PathBuf,
     },
     /// It ran too long.
     #[error(
-        "the run took longer than its {limit_s} s ({stage}); it was ended. Fix: a longer `wall_limit_s` or a shorter run"
+        "the run took longer than its {limit_s} s ({stage}); it was stopped. Fix: raise `wall_limit_s`, or shorten the run"
     )]
     TooLong {
         limit_s: u64,
-        /// How far it had come.
+        /// Stage that it had reached.
         stage: String,
         console: PathBuf,
     },
@@ -230,14 +230,14 @@ pub enum MachineError {
     Silent {
         kernel: PathBuf,
         waited_s: u64,
-        /// What else it may be; empty where there is nothing.
+        /// Another possible reason; empty if there is none.
         hint: &'static str,
         console: PathBuf,
     },
     /// The kernel could not start Takt's first process, or that process ended before its time.
     #[error(
-        "the guest's first process did not start or stay: {reason}. Fix: a kernel with CONFIG_BLK_DEV_INITRD, CONFIG_RD_GZIP \
-         and CONFIG_DEVTMPFS. Console: {console}",
+        "the guest's first process did not start or ended: {reason}. Fix: use a kernel with CONFIG_BLK_DEV_INITRD, CONFIG_RD_GZIP and \
+         CONFIG_DEVTMPFS. Console: {console}",
         console = console.display()
     )]
     NoInit { reason: String, console: PathBuf },
@@ -245,13 +245,13 @@ pub enum MachineError {
     #[error("the guest failed: {why}. Console: {console}", console = console.display())]
     Guest { why: String, console: PathBuf },
     /// The guest stopped before it had sent everything, and nothing says why.
-    #[error("the guest stopped before it had sent its results ({stage}). Console: {console}", console = console.display())]
+    #[error("the guest stopped before it sent its results ({stage}). Console: {console}", console = console.display())]
     Unfinished {
-        /// How far it had come.
+        /// Stage that it had reached.
         stage: String,
         console: PathBuf,
     },
-    /// What came out is not what was sent.
+    /// The output differs from what was sent.
     #[error("the results cannot be read: {source}")]
     Stream { source: MessageError, console: PathBuf },
     /// The caller asked for an end.

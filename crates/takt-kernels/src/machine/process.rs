@@ -54,7 +54,7 @@ impl Qemu {
         self.child.id()
     }
 
-    /// How it ended; `None` while it runs.
+    /// Its exit status; `None` while it runs.
     pub(super) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
@@ -78,12 +78,12 @@ pub(super) fn probe_kvm() -> Result<(), String> {
     // SAFETY: this call takes no argument and returns a number.
     let version = unsafe { libc::ioctl(kvm.as_raw_fd(), KVM_GET_API_VERSION, 0) };
     if version != 12 {
-        return Err(format!("/dev/kvm speaks version {version}, expected 12"));
+        return Err(format!("/dev/kvm has version {version}, expected 12"));
     }
     // SAFETY: this call takes a machine type (0) and returns a file descriptor or -1.
     let machine = unsafe { libc::ioctl(kvm.as_raw_fd(), KVM_CREATE_VM, 0) };
     if machine < 0 {
-        return Err(format!("no virtual machine can be made: {}", io::Error::last_os_error()));
+        return Err(format!("no virtual machine can be created: {}", io::Error::last_os_error()));
     }
     // SAFETY: the descriptor was made above and belongs to nobody else.
     drop(unsafe { OwnedFd::from_raw_fd(machine) });

@@ -1,4 +1,4 @@
-//! How long a guest has said nothing while it could have said something.
+//! Time for which a guest has been silent although it could have sent something.
 //!
 //! On a busy host QEMU may wait for a CPU for minutes, and its guest is none the worse for it. So
 //! time counts only when QEMU runs (its guest loops) or sleeps (its guest waits for what never
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What the kernel reports of a process.
+/// A process as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Look {
     /// CPU time of all its threads.
@@ -63,7 +63,7 @@ impl Quiet {
             let state = state.as_deref().and_then(stat).map(|(state, _)| state);
             wants |= matches!(state, Some('R' | 'D'));
         }
-        // What /proc counts in: a hundredth of a second on every Linux.
+        // The unit of /proc: a hundredth of a second on every Linux.
         Some(Look { cpu: Duration::from_millis(ticks.saturating_mul(10)), wants })
     }
 }

@@ -1,5 +1,5 @@
-//! What the distribution offers, asked of apt. Reads its lists and downloads into a folder;
-//! installs nothing and needs no rights.
+//! Kernels that the distribution offers, read from apt. Reads its lists and downloads into a
+//! folder; installs nothing and needs no rights.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ impl Stanza {
     }
 }
 
-/// What can be asked of a package manager; a trait so that tests need none.
+/// Queries to a package manager; a trait so that tests need none.
 pub(super) trait Source: Send + Sync {
     /// Names of all packages that start like this.
     fn names(&self, prefix: &str) -> Result<Vec<String>, PackageError>;
@@ -49,7 +49,7 @@ pub(super) struct Apt {
 /// Lists of another suite are fetched anew after this time.
 const LISTS_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// What `apt-get indextargets` shows of a list of packages, in the order of [`TARGET_FORMAT`].
+/// Output of `apt-get indextargets` for a list of packages, in the order of [`TARGET_FORMAT`].
 struct Target<'a> {
     label: &'a str,
     component: &'a str,
@@ -92,8 +92,8 @@ impl Apt {
         if suite.is_empty() || suite.starts_with('/') || suite.contains("..") || !suite.chars().all(fits) {
             return Err(PackageError::Apt {
                 command: format!("suite {suite:?}"),
-                message: "no name of a suite".to_owned(),
-                fix: "name one of the distribution, such as sid or trixie-backports",
+                message: "not the name of a suite".to_owned(),
+                fix: "name a suite of the distribution, such as sid or trixie-backports",
             });
         }
         let folder = folder.join(format!(".lists-{}", suite.replace('/', "-")));
@@ -110,8 +110,8 @@ impl Apt {
         let shown = String::from_utf8_lossy(&shown.stdout);
         let target = archive(&shown).ok_or_else(|| PackageError::Apt {
             command: "apt-get indextargets".to_owned(),
-            message: "no archive of Debian or Ubuntu among the sources".to_owned(),
-            fix: "`apt-get update` as root, or give a kernel by path",
+            message: "the sources contain no archive of Debian or Ubuntu".to_owned(),
+            fix: "`apt-get update` as root, or pass the path of a kernel",
         })?;
         let list = folder.join("sources.list");
         std::fs::write(
@@ -140,7 +140,7 @@ impl Apt {
                 return Err(PackageError::Apt {
                     command: format!("apt-get update, suite {suite} of {}", target.label),
                     message: last_errors(&output),
-                    fix: "check the suite's name and the network, or give a kernel by path",
+                    fix: "check the suite's name and the network, or pass the path of a kernel",
                 });
             }
             std::fs::write(&stamp, "").map_err(|source| io(&stamp, source))?;
@@ -194,8 +194,7 @@ impl Source for Apt {
             _ => Err(PackageError::Apt {
                 command: format!("apt-get download {asked}"),
                 message: last_errors(&output),
-                fix: "check the network; where the lists are old (404 Not Found), `apt-get update` as root; or give a \
-                      kernel by path",
+                fix: "check the network; if the lists are old (404 Not Found), `apt-get update` as root; or pass the path of a kernel",
             }),
         }
     }
@@ -212,7 +211,7 @@ fn run(program: &'static str, arguments: &[String], folder: Option<&Path>) -> Re
         _ => PackageError::Apt {
             command: program.to_owned(),
             message: source.to_string(),
-            fix: "repair apt, or give a kernel by path",
+            fix: "repair apt, or pass the path of a kernel",
         },
     })
 }
@@ -223,7 +222,7 @@ fn last_errors(output: &Output) -> String {
     let errors: Vec<&str> = text.lines().filter(|line| line.starts_with("E:")).collect();
     let lines = if errors.is_empty() { text.lines().collect() } else { errors };
     match lines.as_slice() {
-        [] => format!("{} without a word", output.status),
+        [] => format!("{} without a message", output.status),
         lines => lines[lines.len().saturating_sub(3)..].join("; "),
     }
 }

@@ -19,7 +19,7 @@ const VERSION_MIN: u16 = 0x0203;
 pub(super) fn describe(path: &Path) -> io::Result<Result<String, String>> {
     // A FIFO would be waited for.
     if !std::fs::metadata(path)?.is_file() {
-        return Ok(Err("it is no regular file".into()));
+        return Ok(Err("it is not a regular file".into()));
     }
     let mut head = Vec::new();
     File::open(path)?.take(HEAD_BYTES).read_to_end(&mut head)?;

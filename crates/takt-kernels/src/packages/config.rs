@@ -1,5 +1,5 @@
-//! What a kernel's configuration says: how it preempts, and whether it can run in a machine without
-//! disks.
+//! Reads a kernel's configuration: its preemption model, and whether it can run in a machine
+//! without disks.
 
 use std::fmt;
 
@@ -73,9 +73,9 @@ pub fn value<'a>(text: &'a str, option: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix("CONFIG_")?.strip_prefix(option)?.strip_prefix('='))
 }
 
-/// What a kernel must have built in to start from an initramfs and to speak on a serial line.
+/// Options that must be built in to start from an initramfs and to use a serial line.
 const NEEDED: &[&str] = &["BLK_DEV_INITRD", "BINFMT_ELF", "SERIAL_8250_CONSOLE", "DEVTMPFS", "PCI", "TMPFS"];
-/// What it must have built in or as a module to hand results out.
+/// Options that must be built in or modules, to send results out.
 const NEEDED_AS_MODULE: &[&str] = &["VIRTIO_PCI", "VIRTIO_CONSOLE"];
 
 /// The options that this configuration lacks.

@@ -61,20 +61,20 @@ pub struct Unpacked {
     pub modules: Option<PathBuf>,
 }
 
-/// What is wrong with a package's file.
+/// Fault of a package's file.
 #[derive(Debug, thiserror::Error)]
 pub enum DebError {
     /// It ends early, or cannot be read.
-    #[error("it is no Debian package, or was cut short: {0}")]
+    #[error("it is not a Debian package, or is truncated: {0}")]
     Cut(io::Error),
     /// It is another kind of file.
-    #[error("it is no Debian package: it does not begin with !<arch>")]
+    #[error("it is not a Debian package: it does not begin with !<arch>")]
     NoMark,
     /// The files are not in it.
-    #[error("it has no data.tar: it is no Debian package, or was cut short")]
+    #[error("it has no data.tar: it is not a Debian package, or is truncated")]
     NoData,
     /// The head of a part is not one.
-    #[error("it is no Debian package: its part {part:?} has a broken head")]
+    #[error("it is not a Debian package: its part {part:?} has a broken header")]
     BrokenHead {
         /// The name that stands there.
         part: String,
@@ -89,7 +89,7 @@ pub enum DebError {
     #[error("its content is packed as {received:?}, expected xz, zst, gz or none")]
     Packing { received: String },
     /// Its files do not unpack.
-    #[error("its content does not unpack: {0}")]
+    #[error("its content cannot be unpacked: {0}")]
     Content(io::Error),
     /// More files than a kernel has.
     #[error("it has more than {most} files")]
@@ -108,13 +108,14 @@ pub enum DebError {
     Write { file: PathBuf, source: io::Error },
 }
 
-/// How the outer archive begins, and how long the head of each of its parts is.
+/// Begin of the outer archive, and the length of the header of each of its parts.
 const AR_MARK: &[u8; 8] = b"!<arch>\n";
 const AR_HEAD_BYTES: usize = 60;
 /// A package has three.
 const MAX_PARTS: usize = 16;
 
-/// Where a package's file goes, below the folder of the kernel; nothing for what is not kept.
+/// Destination of a package's file, below the folder of the kernel; none for files that are not
+/// kept.
 enum Place {
     Vmlinuz,
     Config,
@@ -153,7 +154,7 @@ fn place(path: &Path) -> Option<Place> {
 /// Reads a package from `source` and writes what is kept of it below `folder`.
 ///
 /// # Errors
-/// What is wrong with it, or what could not be written.
+/// The fault, or the file that could not be written.
 pub fn unpack(source: impl Read, folder: &Path, limits: Limits) -> Result<Unpacked, DebError> {
     let mut archive = BufReader::with_capacity(1 << 16, source);
     let mut mark = [0; AR_MARK.len()];
@@ -252,7 +253,7 @@ impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::FileTooLarge, "it unpacks to more than any kernel package does")
+            io::Error::new(io::ErrorKind::FileTooLarge, "it unpacks to more than any kernel package")
         })?;
         Ok(read)
     }
@@ -351,7 +352,7 @@ pub(super) mod tests {
                 unpack(bytes, folder.path(), Limits::default())
                     .unwrap_err()
                     .to_string()
-                    .contains("no Debian package")
+                    .contains("not a Debian package")
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Why a kernel is not to be had.
+//! Errors of obtaining a kernel.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use super::deb::DebError;
 use crate::image_error::ImageError;
 
-/// Why a kernel is not to be had.
+/// Error of obtaining a kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageError {
     /// The machine has no apt.
     #[error(
-        "this machine has no {program}, so it offers no kernel packages ({source}). Fix: give a kernel by path, \
-         /path/to/vmlinuz, with its modules folder beside it"
+        "this machine has no {program}, so it offers no kernel packages ({source}). Fix: pass the path of a kernel, /path/to/vmlinuz, with \
+         its modules folder next to it"
     )]
     NoApt {
         /// The program that was wanted.
@@ -20,10 +20,10 @@ pub enum PackageError {
         source: io::Error,
     },
     /// No package of that name is offered, nor in the cache.
-    #[error("no kernel {name} is offered or in the cache{}. Fix: {fix}", there_are(near))]
+    #[error("kernel {name} is neither offered nor in the cache{}. Fix: {fix}", there_are(near))]
     NotOffered { name: String, near: Vec<String>, fix: &'static str },
     /// There is no image of a kernel at a path.
-    #[error("{path}: expected the image of a kernel (vmlinuz), found no file. Fix: `ls /boot/vmlinuz*` lists those of this machine", path = path.display())]
+    #[error("{path}: expected a kernel image (vmlinuz), found no file. Fix: `ls /boot/vmlinuz*` lists those of this machine", path = path.display())]
     NoImage { path: PathBuf },
     /// The package manager failed.
     #[error("{command} failed: {message}. Fix: {fix}")]
@@ -33,10 +33,10 @@ pub enum PackageError {
         message: String,
         fix: &'static str,
     },
-    /// What came is not what the distribution's signed lists promise.
+    /// The download differs from the distribution's signed lists.
     #[error(
-        "{package}: {what} is {received}, expected {expected}. Nothing was kept. Fix: `apt-get update`, then fetch again; \
-         if it stays, the mirror is broken"
+        "{package}: {what} is {received}, expected {expected}. Nothing was kept. Fix: `apt-get update`, then fetch again; if it fails \
+         again, the mirror is broken"
     )]
     Mismatch {
         package: String,
@@ -48,13 +48,13 @@ pub enum PackageError {
     /// A package's file is broken.
     #[error("{path}: {reason}. Nothing was kept. Fix: fetch it again", path = path.display())]
     BrokenPackage { path: PathBuf, reason: Box<PackageDefect> },
-    #[error("{package} has no {wanted} in it. Fix: name a package that `takt kernels list` shows")]
+    #[error("{package} does not contain {wanted}. Fix: name a package that `takt kernels list` shows")]
     NoKernelInside { package: String, wanted: &'static str },
     /// A file given as a kernel is none.
-    #[error("{path} is no kernel for this machine: {reason}. Fix: give an x86 bzImage, such as /boot/vmlinuz-...", path = path.display())]
+    #[error("{path} is not a kernel for this machine: {reason}. Fix: pass an x86 bzImage, such as /boot/vmlinuz-...", path = path.display())]
     NotAKernel { path: PathBuf, reason: String },
     /// A kernel cannot be used in a virtual machine without disks.
-    #[error("kernel {release} lacks {}: it cannot run here. Fix: build it with these options, or take another", lacks.join(", "))]
+    #[error("kernel {release} lacks {}: it cannot run here. Fix: build it with these options, or use another kernel", lacks.join(", "))]
     Unfit {
         release: String,
         /// The options that are missing.
@@ -62,15 +62,15 @@ pub enum PackageError {
     },
     /// There is no place for the cache.
     #[error(
-        "no place for the cache: neither XDG_CACHE_HOME nor HOME is set. Fix: set one, or name a folder with --cache"
+        "no folder for the cache: neither XDG_CACHE_HOME nor HOME is set. Fix: set one, or name a folder with --cache"
     )]
     NoCache,
     /// A file or folder could not be read or written.
-    #[error("{path}: {source}. Fix: name a place that exists and can be used, with 100 MiB free for each kernel", path = path.display())]
+    #[error("{path}: {source}. Fix: name an existing, writable folder, with 100 MiB free for each kernel", path = path.display())]
     Io { path: PathBuf, source: io::Error },
 }
 
-/// What is wrong with a package, or with what was kept of one.
+/// Fault of a package, or of its stored copy.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageDefect {
     /// The package's file.
@@ -79,14 +79,14 @@ pub enum PackageDefect {
     /// The kernel's modules.
     #[error(transparent)]
     Modules(#[from] ImageError),
-    /// What is written down of a kept kernel.
+    /// The stored facts about a kept kernel.
     #[error(transparent)]
     Facts(#[from] serde_json::Error),
     /// The kept kernel is another one.
     #[error("vmlinuz has SHA-256 {received}, expected {expected}")]
     OtherKernel {
         received: String,
-        /// What was written down when it was kept.
+        /// The facts stored when it was kept.
         expected: String,
     },
 }

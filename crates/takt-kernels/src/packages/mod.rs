@@ -37,7 +37,7 @@ pub use store::Store;
 /// A kernel that can be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// What it was asked for as: `rt`, `6.12`, a package, or a path.
+    /// Requested name: `rt`, `6.12`, a package, or a path.
     pub name: String,
     /// Its release, as `uname -r` says it.
     pub release: String,
@@ -47,7 +47,7 @@ pub struct Kernel {
     pub modules: Option<PathBuf>,
     /// Its configuration, where there is one.
     pub config: Option<PathBuf>,
-    /// What it says of itself: release, who built it when, PREEMPT_...
+    /// Its own version string: release, builder and date, PREEMPT_...
     pub version: String,
     /// Its preemption as configured, where a configuration or its version says so.
     pub preemption: Option<Preemption>,
@@ -140,7 +140,7 @@ pub(crate) fn near_names<'a>(wanted: &str, names: impl Iterator<Item = &'a str>)
     near.into_iter().take(6).map(|(_, name)| name.to_owned()).collect()
 }
 
-/// How many letters must change (Levenshtein).
+/// Number of letters that must change (Levenshtein).
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,7 +1,7 @@
 //! The modules of a kernel: which there are, what each needs, and in which order they load.
 //!
-//! Packages carry no `modules.dep`, as `depmod` makes it at installation. What each module needs is
-//! therefore read from the modules themselves where there is none.
+//! Packages carry no `modules.dep`, as `depmod` makes it at installation. Without that file, each
+//! module's dependencies are read from the modules themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ const MODULE_BYTES_MAX: u64 = 256 << 20;
 /// Memory for unpacking one module or package, KiB. `xz -9` needs 65 MiB.
 pub(super) const XZ_MEMORY_KIB: u32 = 256 << 10;
 
-/// What one module needs first.
+/// Dependencies of one module.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Entry {
     /// Its file, below the folder of the release.
@@ -152,8 +152,8 @@ impl Index {
                     release: release.to_owned(),
                     near: near_names(&name, self.modules.keys().map(String::as_str)),
                     module: name,
-                    fix: "name a module of this kernel; fetched kernels keep the modules of virtual devices only, so \
-                          give the kernel by path with its whole modules folder for others",
+                    fix: "name a module of this kernel; fetched kernels keep only the modules of virtual devices, so for others pass the \
+                         path of a kernel with its complete modules folder",
                 });
             };
             stack.push(Step::Leave(entry.file.clone()));
@@ -184,9 +184,9 @@ struct Facts {
     wishes: Vec<String>,
 }
 
-/// What a module says about itself in its section `.modinfo`.
+/// Facts in a module's section `.modinfo`.
 fn facts_of(bytes: &[u8]) -> Result<Facts, String> {
-    let read = |error: object::Error| format!("it is no kernel module: {error}");
+    let read = |error: object::Error| format!("it is not a kernel module: {error}");
     let header = FileHeader64::<LittleEndian>::parse(bytes).map_err(read)?;
     let endian = header.endian().map_err(read)?;
     let sections = header.sections(endian, bytes).map_err(read)?;

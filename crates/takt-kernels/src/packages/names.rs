@@ -47,7 +47,7 @@ fn is_kernel(package: &str) -> bool {
     !noise.iter().any(|suffix| package.ends_with(suffix)) && !package.starts_with("linux-image-unsigned-")
 }
 
-/// What a source offers: kernels, newest first, with the metapackages' names as aliases.
+/// Kernels of a source, newest first, with the metapackages' names as aliases.
 pub(super) fn offered(source: &dyn Source) -> Result<Vec<(Stanza, Vec<String>)>, PackageError> {
     let names = source.names(PREFIX)?;
     let names: Vec<&str> = names.iter().map(String::as_str).filter(|name| is_kernel(name)).collect();
@@ -103,9 +103,9 @@ pub(super) fn resolve(source: &dyn Source, name: &str) -> Result<Stanza, Package
         name: name.to_owned(),
         near,
         fix: if kernels.is_empty() {
-            "the lists of packages are empty: `apt-get update` as root, or give a kernel by path"
+            "the lists of packages are empty: `apt-get update` as root, or pass the path of a kernel"
         } else {
-            "name one that `takt kernels list --all` shows, or give a kernel by path"
+            "name one that `takt kernels list --all` shows, or pass the path of a kernel"
         },
     })
 }

@@ -29,7 +29,7 @@ const BESIDE: [(&str, IsMissing); 3] = [
     ("linux-base-", |unpacked| unpacked.config.is_none()),
 ];
 
-/// What the cache keeps beside a kernel.
+/// Facts that the cache stores with a kernel.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Facts {
@@ -41,7 +41,7 @@ struct Facts {
     sha256: String,
 }
 
-/// Where kernels come from and are kept.
+/// Source and cache of kernels.
 pub struct Store {
     folder: PathBuf,
     source: Box<dyn Source>,
@@ -69,8 +69,8 @@ impl Store {
         &self.folder
     }
 
-    /// What is offered and what is in the cache, newest first. Without a package manager, what is
-    /// in the cache; the error then says why it is not more.
+    /// Offered and cached kernels, newest first. Without a package manager, these are the cached
+    /// ones; the error then gives the reason.
     pub fn list(&self) -> Result<(Vec<Listed>, Option<PackageError>), PackageError> {
         let (offered, error) = match names::offered(self.source.as_ref()) {
             Ok(offered) => (offered, None),
@@ -180,8 +180,8 @@ impl Store {
         Ok(matching.pop().map(|(kernel, _)| Kernel { name: name.to_owned(), ..kernel }))
     }
 
-    /// All whole kernels of the cache. What cannot be read is passed over, as it is fetched again
-    /// when asked for.
+    /// All whole kernels of the cache. Unreadable ones are skipped, because they are fetched again
+    /// on request.
     fn cached(&self) -> Result<Vec<(Kernel, Facts)>, PackageError> {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
@@ -231,8 +231,8 @@ impl Store {
         let facts = Facts { package, asked_as: vec![name.to_owned()], sha256: kernel.sha256 };
         write_facts(&whole, &facts).map_err(|source| io(&whole, source))?;
         if folder.exists() {
-            // What is there was not readable, or another process was faster: one of both is whole,
-            // this one surely.
+            // Either the existing folder was unreadable, or another process was faster: one of the
+            // two is complete, and this one certainly is.
             let aside = part.path().join("aside");
             fs::rename(&folder, &aside).map_err(|source| io(&folder, source))?;
         }

@@ -14,7 +14,7 @@ pub const FRAME_PAYLOAD_MAX_BYTES: usize = (32 << 10) - HEAD_BYTES;
 const MARK: [u8; 4] = *b"TKF1";
 const HEAD_BYTES: usize = 16;
 
-/// What a frame holds.
+/// Content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameKind {
     /// The guest is up (JSON).
@@ -65,8 +65,8 @@ impl FrameKind {
     }
 }
 
-/// Why bytes are no frame. The stream has no way back to frames after that: nothing of ours can
-/// have written it.
+/// Reason why bytes are not a frame. The stream has no way back to frames after that: nothing of
+/// ours can have written it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Other bytes where a frame should begin.
@@ -81,14 +81,14 @@ pub enum FrameError {
         found: [u8; 4],
     },
     /// Longer than any frame.
-    #[error("at byte {at}: a frame of {found} bytes, where {FRAME_PAYLOAD_MAX_BYTES} is the most")]
+    #[error("at byte {at}: a frame of {found} bytes; at most {FRAME_PAYLOAD_MAX_BYTES} are allowed")]
     Length {
         /// Place of the frame in the stream.
         at: u64,
         found: u32,
     },
     /// Damaged.
-    #[error("at byte {at}: the frame's check sum is {found:#010x}, its bytes give {expected:#010x}")]
+    #[error("at byte {at}: the frame's checksum is {found:#010x}, but its bytes give {expected:#010x}")]
     Sum {
         /// Place of the frame in the stream.
         at: u64,

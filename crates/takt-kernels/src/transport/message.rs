@@ -88,7 +88,7 @@ impl std::fmt::Display for JobEnding {
         match self {
             Self::Exited { code } => write!(f, "exit status {code}"),
             Self::Signalled { signal } => write!(f, "ended by signal {signal}"),
-            Self::Limit { limit_s } => write!(f, "ended by its limit of {limit_s} s of the guest's time"),
+            Self::Limit { limit_s } => write!(f, "stopped at its limit of {limit_s} s of guest time"),
             Self::Stopped => write!(f, "stopped with the others"),
             Self::NotStarted { why } => write!(f, "not started: {why}"),
         }
@@ -139,16 +139,14 @@ pub enum Message {
     Done(Done),
 }
 
-/// Why a stream is not the guest's.
+/// Reason why a stream is not the guest's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// Not even frames.
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// A frame's text is not what its kind asks for.
-    #[error(
-        "a frame of kind {kind:?} that cannot be read: {why}. Guest and host are not of the same version"
-    )]
+    #[error("a frame of kind {kind:?} cannot be read: {why}. Guest and host have different versions")]
     Text { kind: FrameKind, why: String },
     /// The archive lost or gained something on its way.
     #[error(

@@ -1,6 +1,6 @@
-//! What the guest says to the host: frames on a byte stream that goes one way. The host writes the
-//! stream to a file and reads it while it grows; so it never makes the guest wait, which would make
-//! the guest's time depend on the host.
+//! Messages from the guest to the host: frames on a byte stream in one direction. The host writes
+//! the stream to a file and reads it while it grows; so it never makes the guest wait, which would
+//! make the guest's time depend on the host.
 
 mod frame;
 mod message;

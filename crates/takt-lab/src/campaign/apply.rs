@@ -11,11 +11,11 @@ use crate::robot::RobotKind;
 
 /// The kernel: booted where the campaign is virtual, a label that says which one runs elsewhere.
 pub const KERNEL: &str = "kernel";
-/// What the name of a boot parameter begins with.
+/// Prefix of boot parameters' names.
 pub const BOOT: &str = "boot.";
-/// What the name of something that is asked of the whole machine begins with.
+/// Prefix of the names of settings for the whole machine.
 const MACHINE: &str = "machine.";
-/// What the name of any other label begins with.
+/// Prefix of all other labels' names.
 const LABEL: &str = "label.";
 
 /// Sets `name` to `value` for one run. In a `guest`, kernel and boot parameters are what it is
@@ -114,7 +114,7 @@ fn set_boot(boot: &mut BTreeMap<String, String>, parameter: &str, value: &Value)
 /// robot knows the key is for its own parser to say.
 fn set(config: &mut Table, path: &str, value: &Value) -> Result<(), String> {
     if path.is_empty() || path.split('.').any(str::is_empty) {
-        return Err(format!("\"{path}\" is no key"));
+        return Err(format!("\"{path}\" is not a key"));
     }
     set_below(config, (path, path), value)
 }
@@ -139,7 +139,7 @@ fn set_below(table: &mut Table, (rest, path): (&str, &str), value: &Value) -> Re
             }
             Ok(())
         }
-        _ => Err(format!("{path}: \"{head}\" is a value and not a table")),
+        _ => Err(format!("{path}: \"{head}\" is a value, not a table")),
     }
 }
 
@@ -203,7 +203,7 @@ mod tests {
             apply(&KIND_WITH_VALUES, &mut config, setup, false, name, &value).unwrap();
         }
         assert_eq!(config["values"]["rate"].as_integer(), Some(9));
-        // What the table has not is a factor as for any robot.
+        // A missing key of the table is a factor as for any robot.
         assert_eq!(config["cpus"].as_integer(), Some(9));
     }
 
@@ -243,7 +243,7 @@ mod tests {
             ("machine.speed", Value::from(1), "governor"),
             ("kernel", Value::from(""), "names"),
             ("rate_hz.b", Value::from(1), "not a table"),
-            ("a..b", Value::from(1), "no key"),
+            ("a..b", Value::from(1), "not a key"),
         ] {
             let error = applied(name, value).unwrap_err();
             assert!(error.contains(word), "{name}: {error}");

@@ -127,7 +127,7 @@ impl Campaign {
     pub fn open(registry: Registry, path: &Path) -> Result<Self, LabError> {
         let file = path.join(CAMPAIGN_FILE);
         if !file.is_file() {
-            let expected = "the folder of a campaign, which it names at its end";
+            let expected = "the folder of a campaign, which `takt campaign run` prints at its end";
             return Err(LabError::damaged(path, format!("no {CAMPAIGN_FILE}"), expected));
         }
         let Stored { plan, takt: version, .. } = read_json(&file)?;
@@ -139,14 +139,14 @@ impl Campaign {
                 return Err(LabError::damaged(
                     file,
                     "another text",
-                    "the configuration that the campaign began with",
+                    "the configuration with which the campaign began",
                 ));
             }
         }
         Ok(Self { registry, path: path.to_owned(), version, plan })
     }
 
-    /// Where it is.
+    /// Path of the campaign's folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -160,7 +160,7 @@ impl Campaign {
         &self.plan
     }
 
-    /// Where the run directory of `run` belongs.
+    /// Path for the run directory of `run`.
     pub fn run_path(&self, run: &CellRun) -> PathBuf {
         self.path.join(&run.name)
     }
@@ -176,8 +176,8 @@ impl Campaign {
     }
 
     /// Facts in which this machine, or this takt, differs from the one that the finished runs were
-    /// made on. What a kernel factor varies on purpose is left out. Guests bring their own machine:
-    /// there is none then.
+    /// made on. Deliberate variations by a kernel factor are left out. Guests bring their own
+    /// machine: there is none then.
     ///
     /// # Errors
     /// [`LabError::Files`].
@@ -278,7 +278,7 @@ impl Campaign {
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
             Err(TryLockError::WouldBlock) => Err(LabError::Config(format!(
-                "{}: another takt has this campaign's runs made now ({LOCK_FILE} is held): wait until it ends, or end it",
+                "{}: another takt process is running this campaign ({LOCK_FILE} is locked). Wait until it ends, or stop it",
                 self.path.display()
             ))),
             // A file system without locks: whoever starts two must know.

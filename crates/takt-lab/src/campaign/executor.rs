@@ -1,4 +1,4 @@
-//! Who makes the runs of a campaign: this machine ([`Local`]), or whoever else implements
+//! Executors of a campaign's runs: this machine ([`Local`]), or another implementation of
 //! [`Executor`].
 
 use std::collections::BTreeMap;
@@ -12,18 +12,19 @@ use super::failure::RunFailure;
 use super::plan::CellRun;
 use crate::LabError;
 
-/// What a run takes besides its window, until one has been measured: start, settling, sealing.
+/// Assumed time that a run takes besides its window (start, settling, sealing), until one has been
+/// measured.
 const OVERHEAD_GUESS: Duration = Duration::from_secs(2);
 /// The same of a guest, which boots first and whose second takes several of the host's under load.
 const GUEST_OVERHEAD_GUESS: Duration = Duration::from_secs(30);
 
-/// What to do about a run.
+/// Order for one run.
 #[derive(Debug)]
 pub struct RunOrder<'a> {
     pub run: &'a CellRun,
     /// Its resolved configuration.
     pub config: &'a Path,
-    /// Where its run directory belongs.
+    /// Path for its run directory.
     pub dir: &'a Path,
     /// File with its [`super::RunSetup`], for a run in a process of its own.
     pub setup: &'a Path,
@@ -34,20 +35,20 @@ pub struct RunOrder<'a> {
 /// Makes one run and leaves a sealed run directory, or says why it could not.
 pub type Make<'a> = &'a (dyn Fn(&RunOrder<'_>) -> Result<(), RunFailure> + Sync);
 
-/// Where the open runs are, when others make them.
+/// State of the open runs when other machines make them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Queue {
     /// Runs that wait for a node.
     pub queued: usize,
     /// Runs that are being made.
     pub running: usize,
-    /// Why the queue's first does not run yet, in the scheduler's word; empty where none waits.
+    /// Reason why the queue's first does not run yet, in the scheduler's word; empty if none waits.
     pub reason: String,
     /// Time left for all, as far as known.
     pub left: Duration,
 }
 
-/// What an executor reports of the runs.
+/// An executor's report about the runs.
 #[derive(Debug)]
 pub enum Step<'a> {
     /// A run begins.
@@ -59,18 +60,18 @@ pub enum Step<'a> {
     /// A run ended; the cause where it failed.
     Ended {
         run: &'a CellRun,
-        /// What became of it.
+        /// Result of the run.
         outcome: Result<(), RunFailure>,
     },
     /// A run that had ended is made again.
     Again { run: &'a CellRun },
-    /// Where the open runs are.
+    /// State of the open runs.
     Queue(Queue),
     /// Something that whoever waits should know, a sentence.
     Note(&'a str),
 }
 
-/// What a campaign says while it goes on.
+/// Progress messages of a campaign.
 #[derive(Debug)]
 pub enum Progress<'a> {
     /// A run begins.
@@ -88,12 +89,12 @@ pub enum Progress<'a> {
     /// A run failed; the campaign goes on, and the table says so.
     Failed {
         run: &'a CellRun,
-        /// Why.
+        /// The reason.
         cause: &'a str,
     },
     /// A run that had ended is made again.
     Again { run: &'a CellRun },
-    /// Where the open runs are, when others make them.
+    /// State of the open runs when other machines make them.
     Queue(Queue),
     /// Something that whoever waits should know, a sentence.
     Note(&'a str),
@@ -102,12 +103,12 @@ pub enum Progress<'a> {
 /// Is called with what becomes of the runs.
 pub type Notify<'a> = &'a mut dyn FnMut(Step<'_>) -> Result<(), LabError>;
 
-/// Who makes the open runs of a campaign.
+/// Makes the open runs of a campaign.
 pub trait Executor {
     /// Refuses what cannot be, before any run is made.
     ///
     /// # Errors
-    /// What is wrong, and the way out.
+    /// The obstacle, and the way out.
     fn check(&self, campaign: &Campaign) -> Result<(), LabError>;
 
     /// Whether `run` can be made now; others wait.
@@ -124,7 +125,7 @@ pub trait Executor {
 /// Makes runs on this machine, one after the other; guests, whose time does not pass with the
 /// host's, as many at once as the campaign says.
 pub struct Local<'a> {
-    /// Which conditions hold now (`kernel` and others): runs for other conditions wait.
+    /// Conditions that hold now (`kernel` and others): runs for other conditions wait.
     pub labels: &'a BTreeMap<String, String>,
     /// Goes on although the finished runs were made on another machine.
     pub any_machine: bool,
@@ -169,7 +170,7 @@ impl Executor for Local<'_> {
     }
 }
 
-/// What a worker says about a run.
+/// A worker's report about a run.
 enum RunEvent<'a> {
     Begins(&'a CellRun),
     Ended(&'a CellRun, Result<(), RunFailure>, Duration),
@@ -216,7 +217,8 @@ impl Local<'_> {
     }
 }
 
-/// How long the open runs will take: their windows, and what runs took beside their windows so far.
+/// Estimate of the time left for the open runs: their windows, and the extra time that earlier runs
+/// took.
 #[derive(Clone, Debug)]
 pub struct TimeLeft {
     windows: Duration,

@@ -1,11 +1,11 @@
-//! Why one run of a campaign could not be made; the others go on.
+//! Errors of one run of a campaign; the others continue.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use takt_kernels::transport::JobEnding;
 
-/// Why a run could not be made. Its text is what the campaign keeps and its table shows.
+/// Reason why a run could not be made. Its text is what the campaign keeps and its table shows.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunFailure {
@@ -21,9 +21,9 @@ pub enum RunFailure {
     /// The process that made it failed.
     #[error("{status}: {message}")]
     Process {
-        /// How it ended.
+        /// Exit status of the run.
         status: ExitStatus,
-        /// What it said last.
+        /// Its last message.
         message: String,
     },
     /// A run in a guest names no kernel.
@@ -39,15 +39,15 @@ pub enum RunFailure {
     #[error(transparent)]
     Guest(#[from] takt_kernels::RunError),
     /// The guest ended and said nothing about its job.
-    #[error("the guest says nothing about its run")]
+    #[error("the guest reported nothing about its run")]
     Silent,
     /// The job in the guest failed.
     #[error("{ending}: {message}. Console: {console}", console = console.display())]
     Job {
         ending: JobEnding,
-        /// What it said last.
+        /// Its last message.
         message: String,
-        /// What the guest's console showed.
+        /// The guest's console output.
         console: PathBuf,
     },
     /// It failed on another machine, whose journal has the text alone.

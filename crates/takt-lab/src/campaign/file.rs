@@ -74,7 +74,7 @@ pub enum Level {
     Named {
         /// Name in tables.
         name: String,
-        /// What it sets.
+        /// The keys that it sets.
         set: toml::Table,
     },
     Value(toml::Value),
@@ -130,7 +130,7 @@ pub struct FactorSpec {
     pub name: String,
     pub values: Vec<Level>,
     /// The values that run unless others are asked for (`--only`), as tables show them; all when
-    /// absent. What a paper does not vary stands here with the one value that it has.
+    /// absent. Factors that a paper does not vary are listed here with their one value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Vec<String>>,
     /// Of the factor `kernel`: its values are the kernels of [`present`](super::present), so that
@@ -153,7 +153,7 @@ fn toml_value(text: &str) -> toml::Value {
 pub struct CampaignFile {
     /// Name, also of its folder.
     pub name: String,
-    /// What it is for, a sentence for reports.
+    /// Purpose of the campaign, a sentence for reports.
     #[serde(default)]
     pub about: String,
     /// The paper whose experiment it is, by the robot's name for it: reports begin with the paper's
@@ -182,7 +182,7 @@ pub struct CampaignFile {
     /// Makes every run in a virtual machine of its own; on this machine when absent.
     #[serde(default, rename = "virtual", skip_serializing_if = "Option::is_none")]
     pub guests: Option<Guests>,
-    /// What `--quick` makes of it; without this table there is no quick form.
+    /// Changes that `--quick` makes; without this table there is no quick form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quick: Option<Quick>,
     /// Keys that all runs share, beside the robot's configuration.
@@ -273,7 +273,7 @@ impl CampaignFile {
         };
         let names: Vec<&str> = self.factors.iter().map(|f| f.name.as_str()).collect();
         let Some(index) = names.iter().position(|n| *n == name) else {
-            return Err(self.change(only, format!("there are the factors {}", names.join(", "))));
+            return Err(self.change(only, format!("the factors are {}", names.join(", "))));
         };
         let texts: Vec<String> = self.factors[index].values.iter().map(Level::text).collect();
         let wanted = values_of(values, &texts)
@@ -325,7 +325,9 @@ impl CampaignFile {
     /// [`LabError::Config`] for a campaign that has none.
     pub fn make_quick(&mut self) -> Result<(), LabError> {
         let Some(quick) = self.quick.take() else {
-            return Err(self.change("--quick", "it has no table [quick]; --only and --set make it shorter"));
+            return Err(
+                self.change("--quick", "it has no table [quick]; use --only and --set to make it shorter")
+            );
         };
         for (factor, values) in &quick.only {
             self.keep_only(&format!("{factor}={}", values.join(",")))?;
@@ -380,7 +382,7 @@ impl CampaignFile {
         }
         for (index, factor) in self.factors.iter().enumerate() {
             if self.factors[..index].iter().any(|f| f.name == factor.name) {
-                return Err(format!("factor \"{}\" is there twice", factor.name));
+                return Err(format!("factor \"{}\" is declared twice", factor.name));
             }
             if factor.values.is_empty() {
                 return Err(format!("factor \"{}\" has no values", factor.name));
@@ -389,7 +391,7 @@ impl CampaignFile {
             if let Some((index, text)) =
                 texts.iter().enumerate().find(|(index, text)| texts[..*index].contains(text))
             {
-                return Err(format!("factor \"{}\": value {} is \"{text}\" again", factor.name, index + 1));
+                return Err(format!("factor \"{}\": value {} repeats \"{text}\"", factor.name, index + 1));
             }
             let unknown = factor.run.iter().flatten().find(|run| !texts.contains(run));
             if let Some(unknown) = unknown {
@@ -401,7 +403,7 @@ impl CampaignFile {
             }
             if factor.detected && factor.name != super::apply::KERNEL {
                 return Err(format!(
-                    "factor \"{}\": detected = true is for the factor \"{}\"",
+                    "factor \"{}\": only the factor \"{}\" can have detected = true",
                     factor.name,
                     super::apply::KERNEL
                 ));
@@ -464,7 +466,7 @@ values = [{ name = "other:0", set = { policy = "other:0", seconds = 30 } }, "fif
         assert_eq!((file.name.as_str(), file.set["seconds"].as_integer()), ("a-quick", Some(1)));
         let [Level::Named { set, .. }] = &file.factors[0].values[..] else { panic!("{file:?}") };
         assert_eq!((set["seconds"].as_integer(), set["policy"].as_str()), (Some(1), Some("other:0")));
-        // What is written into the campaign's folder is read again.
+        // The text in the campaign's folder can be read again.
         let text = toml::to_string(&file).unwrap();
         assert_eq!(CampaignFile::parse(&text, "a").unwrap(), file);
     }

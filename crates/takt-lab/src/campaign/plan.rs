@@ -20,7 +20,7 @@ use crate::registry::Registry;
 use crate::robot::{RobotFile, RobotKind, Scaled, Scaling};
 use crate::session::file_name;
 
-/// What goes on around the robot in one run.
+/// Conditions of one run besides the robot itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunSetup {
@@ -29,7 +29,7 @@ pub struct RunSetup {
     pub noise: u32,
     /// CPUs that the interference is kept on.
     pub cpus: Option<CpuSet>,
-    /// What is asked of the whole machine.
+    /// Requested settings of the whole machine.
     #[serde(skip_serializing_if = "MachineAsked::is_empty")]
     pub machine: MachineAsked,
     /// Length of the window, seconds; as the robot's configuration says when absent.
@@ -43,7 +43,7 @@ pub struct RunSetup {
     /// Conditions that only a person or a reboot can change, and that the run is for: `kernel`, and
     /// others by their names.
     pub labels: BTreeMap<String, String>,
-    /// Where the run stands in the campaign.
+    /// Position of the run in the campaign.
     pub experiment: Experiment,
 }
 
@@ -67,7 +67,7 @@ impl RunSetup {
 pub struct CellRun {
     /// Name of its run directory.
     pub name: String,
-    /// What goes on around the robot.
+    /// Conditions besides the robot itself.
     pub setup: RunSetup,
     /// Name of its configuration, which repetitions share.
     pub config: String,
@@ -83,8 +83,8 @@ pub struct Plan {
     pub runs: Vec<CellRun>,
     /// Resolved configurations: name and TOML text.
     pub configs: Vec<(String, String)>,
-    /// What all runs give up because this machine cannot carry it, where the robot's configuration
-    /// asks for that.
+    /// Reductions common to all runs because this machine cannot carry the full load, if the
+    /// robot's configuration requests that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled: Option<Scaled>,
 }
@@ -216,8 +216,7 @@ impl Plan {
         }
         if file.guests.is_some() {
             return Err(LabError::Config(format!(
-                "campaign {name}: [scale] measures this machine, and a guest's time is another: take a configuration without \
-                 [scale]"
+                "campaign {name}: [scale] measures this machine, but time in a guest differs. Use a configuration without [scale]"
             )));
         }
         decide(&mut robot)?;
@@ -232,7 +231,7 @@ impl Plan {
     fn of(file: &CampaignFile, robot: &str, combinations: Vec<Combination>) -> Self {
         let mut runs = Vec::new();
         let mut configs: Vec<(String, String)> = Vec::new();
-        // What all runs share would only make their names long.
+        // Factors shared by all runs would only make their names long.
         let varying = |name: &str| file.factors.iter().any(|f| f.name == name && f.values.len() > 1);
         let any_varies = file.factors.iter().any(|factor| factor.values.len() > 1);
         let mut shuffle = Pcg64::seed_from_u64(file.seed);
@@ -289,8 +288,8 @@ impl Plan {
             match labels.get(*label) {
                 None => {
                     return Err(LabError::Config(format!(
-                        "campaign {name} depends on \"{label}\": say with {option} which of {values} it is now; runs for the \
-                         others wait for `takt campaign resume`"
+                        "campaign {name} depends on \"{label}\": pass {option} with the value that holds now ({values}); runs with the \
+                         other values wait for `takt campaign resume`"
                     )));
                 }
                 Some(value) if !known[label].contains(value.as_str()) => {

@@ -1,16 +1,16 @@
-//! Which of the papers' kinds of kernel runs here, by its preemption model: what a campaign whose
-//! factor `kernel` is `detected` takes from the machine.
+//! Kind of the running kernel among the papers' kinds, by its preemption model: a campaign whose
+//! factor `kernel` is `detected` takes it from the machine.
 
 use std::path::Path;
 
 use takt_rundir::Machine;
 
-/// What runs here.
+/// The running kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PresentKernel {
     /// `generic`, `lowlatency` or `realtime`.
     pub name: &'static str,
-    /// What showed it, in a few words.
+    /// The evidence for it, in a few words.
     pub why: String,
 }
 
@@ -24,7 +24,7 @@ pub fn kernel() -> PresentKernel {
     named(&preemption, built.as_deref())
 }
 
-/// What the configuration that the kernel was built with says of preemption.
+/// Preemption model in the configuration with which the kernel was built.
 fn built_with(boot: &Path, release: &str) -> Option<String> {
     // A release is a name within a folder and nothing else.
     if release.is_empty() || release.contains('/') {
@@ -59,8 +59,8 @@ fn named(preemption: &str, built: Option<&str>) -> PresentKernel {
             let name = if built == "full" { "lowlatency" } else { "generic" };
             of(name, format!("built with preemption \"{built}\""))
         }
-        ("", None) => of("generic", "no preemption model is shown".to_owned()),
-        (other, None) => of("generic", format!("{other}, and the model in force cannot be read")),
+        ("", None) => of("generic", "the preemption model is not reported".to_owned()),
+        (other, None) => of("generic", format!("{other}, but the model in force cannot be read")),
     }
 }
 

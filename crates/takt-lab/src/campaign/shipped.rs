@@ -17,7 +17,7 @@ pub fn shipped_text(registry: &Registry, name: &str) -> Result<&'static str, Lab
     all(registry).find(|(known, _)| *known == name).map(|(_, text)| *text).ok_or_else(|| {
         let names: Vec<&str> = all(registry).map(|(name, _)| *name).collect();
         LabError::Config(format!(
-            "\"{name}\": there is neither a file nor a shipped campaign of that name; shipped are {}{}",
+            "\"{name}\": no file and no shipped campaign has that name; shipped campaigns: {}{}",
             names.join(", "),
             takt_files::did_you_mean(name, names.iter().copied())
         ))

@@ -1,4 +1,4 @@
-//! What the stressors did: two kernels are comparable under stress only where both had the same.
+//! Work done by the stressors: two kernels are comparable under stress only if both did the same.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,7 +26,7 @@ pub struct StressComparison {
     pub configuration: String,
     /// The kernels in the campaign's order; the others are compared with the first.
     pub sides: Vec<StressSide>,
-    /// How much less (a share) is still the same work.
+    /// Difference (a share) up to which the work counts as the same.
     pub tolerance: f64,
     /// Whether all did the same work within the tolerance.
     pub equal: bool,
@@ -43,7 +43,7 @@ impl fmt::Display for StressComparison {
         } else {
             write!(
                 f,
-                "NOT COMPARABLE, {}: the stressors did unequal work (up to {percent:.0} % less is the same)",
+                "NOT COMPARABLE, {}: the stressors did different amounts of work (differences up to {percent:.0} % are accepted)",
                 self.configuration
             )?;
         }
@@ -59,7 +59,7 @@ impl fmt::Display for StressComparison {
     }
 }
 
-/// What the stressors did in a run; empty without stress.
+/// Work done by the stressors in a run; empty without stress.
 pub fn stress_work(header: &RunHeader) -> BTreeMap<String, f64> {
     // Run directories of older versions may hold another report.
     serde_json::from_value::<LoadReport>(header.load.clone()).map(|load| load.work()).unwrap_or_default()
@@ -125,7 +125,7 @@ fn compare_one(rows: &mut [Row], configuration: String, indices: &[usize]) -> St
         let less = unequal([(&first.kernel, &first.work), (&side.kernel, &side.work)], STRESS_TOLERANCE);
         if !less.is_empty() {
             rows[index].problems.push(format!(
-                "not comparable with kernel {}: the stressors did unequal work ({})",
+                "not comparable with kernel {}: the stressors did different amounts of work ({})",
                 first.kernel,
                 less.join("; ")
             ));

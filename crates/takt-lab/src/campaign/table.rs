@@ -58,12 +58,12 @@ pub struct Row {
     /// Greatest share of the processor time that the hypervisor took in one repetition.
     pub stolen: Option<f64>,
     pub records_lost: Option<u64>,
-    /// What was lost on the robot's wires over all repetitions, and what of it is allowed.
+    /// Losses on the robot's wires over all repetitions, with the limits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub losses: Vec<Loss>,
     /// Settings asked for and not granted.
     pub not_granted: Vec<String>,
-    /// What went wrong: runs that failed, tools that died; with the name of the run.
+    /// Problems with the name of the run: runs that failed, tools that died.
     pub problems: Vec<String>,
     /// The run directories.
     pub run_dirs: Vec<String>,
@@ -87,7 +87,7 @@ impl Row {
         if let Some(measure) = header.measures.first() {
             if !self.measure.is_empty() && self.measure != measure.name {
                 let found = format!("main measure \"{}\"", measure.name);
-                return Err(LabError::damaged(dir.path(), found, "the measure of the runs beside it"));
+                return Err(LabError::damaged(dir.path(), found, "the measure that the other runs report"));
             }
             let one = Figures::read(&dir, measure)?.summary.over(1e3);
             self.measure.clone_from(&measure.name);
@@ -158,14 +158,15 @@ pub struct Table {
     pub split_blocks: Vec<String>,
     /// The campaign's folder.
     pub dir: String,
-    /// What all runs gave up because this machine cannot carry it.
+    /// Reductions common to all runs because this machine cannot carry the full load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled: Option<Scaled>,
     /// The same in a sentence: what was left out, with which models, by which rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled_sentence: Option<String>,
-    /// Where kernels were compared under stress: what the stressors did on each. Rows whose
-    /// stressors did unequal work are no comparison, and say so among their problems.
+    /// Work of the stressors on each kernel, if kernels were compared under stress. Rows whose
+    /// stressors did different amounts of work are not comparable, and list this among their
+    /// problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stress_work: Vec<StressComparison>,
     /// The questions of the paper that the campaign reproduces, answered from the rows.
@@ -232,7 +233,7 @@ fn split(blocks: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
         .collect()
 }
 
-/// Who answers the robot's questions about policies under noise, where both were varied.
+/// Answers to the robot's questions about policies under noise, if both were varied.
 fn questions(campaign: &Campaign) -> Option<Questions> {
     let varies = |name: &str| campaign.plan().file.factors.iter().any(|factor| factor.name == name);
     campaign.kind()?.questions.filter(|_| varies("policy") && varies("noise"))
@@ -274,7 +275,7 @@ fn add(
         return false;
     };
     if let Some(doubt) = dir.seal_state().doubt() {
-        row.problems.push(format!("{}: left out, it proves nothing: {doubt}", run.name));
+        row.problems.push(format!("{}: left out, because it proves nothing: {doubt}", run.name));
         return false;
     }
     if let Err(error) = row.add(dir, read) {

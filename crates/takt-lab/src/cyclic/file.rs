@@ -37,7 +37,7 @@ pub struct CyclicFile {
     pub cpus: Option<CpuSet>,
     /// Memory locking. All: no page fault later on.
     pub lock_memory: MemoryLock,
-    /// How the loop waits. Kernel: the CPU is free meanwhile.
+    /// Waiting method of the loop. Default kernel, which leaves the CPU free in the meantime.
     pub sleep: SleepStrategy,
     /// Holds the CPUs out of deep sleep (`/dev/cpu_dma_latency` at 0). True: exit latencies of idle
     /// states are power saving and not scheduling.

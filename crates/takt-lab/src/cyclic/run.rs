@@ -32,7 +32,7 @@ pub static KIND: RobotKind = RobotKind {
 const TASK: &str = "cyclic";
 const THREAD: &str = "takt-cyclic";
 
-/// How often the ring is drained.
+/// Period of draining the ring.
 const PERIOD: Duration = Duration::from_millis(20);
 
 /// Records taken from it at once.
@@ -47,7 +47,7 @@ static CYCLIC: Task = Task {
     number: None,
 };
 
-/// What reports read.
+/// Measures that reports read.
 fn measures(file: &CyclicFile) -> Vec<Measure> {
     let deadline_ns = file.deadline().as_nanos() as u64;
     let measure = |name, title, column| Measure::new(name, title, TASK, column).rate_hz(file.rate_hz);
@@ -137,7 +137,7 @@ struct JobRow {
 /// File of what is counted beside the recorders.
 const COUNTS_FILE: &str = "journal.json";
 
-/// What is counted beside the recorders, over all parts of a resumed run.
+/// Counts kept besides the recorders, over all parts of a resumed run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Counts {
     /// Records that found the ring full.

@@ -1,4 +1,4 @@
-//! Who reports the jobs of a run to the manager that started it.
+//! Reports the jobs of a run to the manager that started it.
 
 use takt_ros::jobs::{Job, JobFile, JobFileError, JobWriter};
 use takt_rt::procfs;
@@ -103,7 +103,7 @@ mod tests {
             reporter.job(&PERCEPTION, 2, [index * 100, index * 100 + 5, index * 100 + 50]);
         }
         let mut received_jobs = Vec::new();
-        // What is reported waits in the probe until nothing earlier can come.
+        // Reported jobs wait in the probe until nothing earlier can come.
         for _ in 0..1000 {
             probe
                 .poll(&mut |event| {

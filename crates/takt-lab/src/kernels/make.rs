@@ -21,16 +21,16 @@ use crate::campaign::{CellRun, RunFailure, RunOrder};
 use crate::registry::Registry;
 use crate::{LabError, last_words};
 
-/// Where things lie in the guest.
+/// Paths in the guest.
 const ROBOT_FILE: &str = "/etc/takt/robot.toml";
 const SETUP_FILE: &str = "/etc/takt/setup.json";
 /// The run directory in the guest, below what is brought out.
 const RUN: &str = "run";
 const JOB: &str = "takt";
 
-/// What interference uses where the host has it; built-in threads stand in for what is not there.
+/// Tools of the interference, used if the host has them; built-in threads replace missing ones.
 const TOOLS: [&str; 3] = ["stress-ng", "hackbench", "true"];
-/// What guards those tools; it is called by this very path.
+/// Shell that guards those tools, called by exactly this path.
 const SHELL: &str = "/bin/sh";
 
 /// Makes runs in guests. Kernels are fetched once.
@@ -41,11 +41,11 @@ pub struct Maker {
     kernels: Mutex<BTreeMap<String, Kernel>>,
     /// The program that runs in the guests.
     program: PathBuf,
-    /// What executes them, in words.
+    /// Emulator or virtualiser, in words.
     machine: String,
 }
 
-/// What is kept about a guest: `guest.json`.
+/// Stored facts about a guest: `guest.json`.
 #[derive(Serialize)]
 struct Kept<'a> {
     virtual_machine: &'a VirtualMachine,
@@ -98,7 +98,7 @@ impl Maker {
     }
 
     /// Makes one run: boots its kernel, runs the robot there and leaves the run directory where the
-    /// campaign wants it. What the guest left beside it, its console first of all, is kept in the
+    /// campaign wants it. The guest's other files, its console first of all, are kept in the
     /// campaign's folder, whatever happens.
     ///
     /// # Errors
@@ -258,7 +258,7 @@ fn describe(accelerator: Accelerator) -> String {
     let version =
         text.split_whitespace().skip_while(|word| *word != "version").nth(1).unwrap_or("of unknown version");
     match accelerator {
-        Accelerator::Tcg => format!("QEMU {version}, instructions counted, 1 ns each"),
+        Accelerator::Tcg => format!("QEMU {version}, time counted in instructions of 1 ns"),
         Accelerator::TcgRealTime => format!("QEMU {version}, emulated, real time"),
         Accelerator::Kvm => format!("QEMU {version}, KVM, real time"),
     }

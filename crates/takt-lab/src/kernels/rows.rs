@@ -19,10 +19,10 @@ pub struct KernelRow {
     pub kernel: String,
     /// Its release; empty where no run came to its end, as the next two.
     pub release: String,
-    /// How it preempts, as it said itself while it ran: `PREEMPT_RT`,
+    /// Preemption model as the kernel reported it while running: `PREEMPT_RT`,
     /// `PREEMPT_DYNAMIC (voluntary)`.
     pub preemption: String,
-    /// What counted time: `virtual` (instructions) or `real`.
+    /// Time base: `virtual` (instructions) or `real`.
     pub time: String,
     /// The other factors in one line; empty where there are none.
     pub configuration: String,
@@ -113,13 +113,13 @@ fn kernel_row(row: &Row, kernel: &str) -> KernelRow {
     }
 }
 
-/// What `takt trace` printed in a guest, as far as it matters here.
+/// The fields of a guest's `takt trace` output that matter here.
 #[derive(Deserialize)]
 struct Printed {
     untraced: Option<String>,
 }
 
-/// Why a run that was to be traced has no trace.
+/// Reason why a run that was to be traced has no trace.
 fn why_untraced(run: &Path) -> Option<String> {
     let (campaign, name) = (run.parent()?, run.file_name()?);
     let printed: Printed =

@@ -10,8 +10,7 @@ use super::Robot;
 use crate::LabError;
 use crate::envelope::ROBOT;
 
-/// What can be done with a robot's file whatever its type; every type that is a file has it by
-/// itself.
+/// Operations on a robot's file of any type; every type that is a file implements it automatically.
 pub trait Erased: Any {
     /// Another one of the same.
     fn boxed(&self) -> Box<dyn Robot>;
@@ -24,12 +23,12 @@ pub trait Erased: Any {
     /// As `run.json` keeps it.
     ///
     /// # Errors
-    /// What JSON cannot hold.
+    /// Values that JSON cannot represent.
     fn to_json(&self) -> Result<Value, serde_json::Error>;
     /// As a file.
     ///
     /// # Errors
-    /// What TOML cannot hold.
+    /// Values that TOML cannot represent.
     fn to_text(&self) -> Result<String, toml::ser::Error>;
 }
 

@@ -23,7 +23,7 @@ pub struct Structure {
 }
 
 impl Structure {
-    /// Where a member lies.
+    /// Offset of a member.
     #[must_use]
     pub fn offset(&self, member: &str) -> Option<usize> {
         self.members.iter().find(|(name, _)| name == member).map(|(_, offset)| *offset)

@@ -29,7 +29,7 @@ const OPERATIONS: &str = "sched_ext_ops";
 const VALUE: &str = "bpf_struct_ops_sched_ext_ops";
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
-/// What the kernel and its tools show.
+/// Name of the scheduler in the kernel and its tools.
 const NAME: &str = "takt_fifo";
 
 /// The scheduler in force; dropping it brings the kernel's own back.
@@ -39,14 +39,14 @@ pub struct SchedExt {
     _map: OwnedFd,
 }
 
-/// Why it cannot be had.
+/// Reason why it is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum SchedExtError {
     /// The kernel was built without it, or is too old.
-    #[error("this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT, since 6.12): {missing} is not there")]
+    #[error("this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT, since 6.12): {missing} is missing")]
     Missing { missing: String },
     /// Another scheduler is in force.
-    #[error("a sched_ext scheduler is in force already ({name}). Fix: end it")]
+    #[error("a sched_ext scheduler is already running ({name}). Fix: stop it")]
     InForce { name: String },
     /// The kernel refused.
     #[error("sched_ext: {step}: {source}")]

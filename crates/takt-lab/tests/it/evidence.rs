@@ -31,7 +31,7 @@ struct Row {
     wake_ns: u64,
 }
 
-/// How a run's measure is stated.
+/// Statement of a run's measure.
 #[derive(Clone, Copy)]
 struct Stated {
     /// With its rate, as a loop's.

@@ -39,7 +39,7 @@ const DEADLINE_NS: u64 = 76_000;
 /// Releases that never were.
 const SKIPPED: u64 = 3;
 
-/// What a run measured: within 76 us while rows are kept, up to 4505 us afterwards.
+/// Measured values of a run: within 76 us while rows are kept, up to 4505 us afterwards.
 fn values(seed: u64) -> impl Iterator<Item = u64> {
     (0..VALUES).map(move |i| match i {
         i if i == KEPT + 1000 + seed => 4_505_017,

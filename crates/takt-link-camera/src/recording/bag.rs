@@ -16,7 +16,7 @@ const MAX_SHOWN_FILES: usize = 5;
 const CONVERT: &str =
     "convert it: ros2 bag convert, or rosbags-convert --src FOLDER --dst NEW --dst-storage mcap";
 const DECOMPRESS: &str = "decompress its files first: zstd -d --rm FOLDER/*.zstd";
-const ONE: &str = "give one of its files as `path`";
+const ONE: &str = "set `path` to one of its files";
 
 /// The files that `path` names: itself or, of a folder, the parts of the recording in it.
 ///
@@ -66,7 +66,7 @@ fn names_in(path: &Path) -> Result<Vec<String>, CameraError> {
     Ok(names)
 }
 
-/// What `metadata.yaml` says.
+/// Content of `metadata.yaml`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Bag {
     storage: String,
@@ -135,8 +135,8 @@ fn by_list(path: &Path, bag: &Bag, there: &[String]) -> Result<Vec<String>, Came
         } else if is_there(name) || is_there(&format!("{plain}.zstd")) {
             return Err(compressed(path, &format!("{plain}.zstd")));
         } else {
-            let found = format!("{METADATA} lists `{}`, which is not there", takt_files::quoted(name));
-            return Err(refused(path, found, "copy it into the folder, or take its line out of the list"));
+            let found = format!("{METADATA} lists `{}`, which is missing", takt_files::quoted(name));
+            return Err(refused(path, found, "copy it into the folder, or remove its line from the list"));
         }
     }
     Ok(names)
@@ -169,7 +169,7 @@ fn by_number(path: &Path, there: &[String]) -> Result<Vec<String>, CameraError> 
                 "a ROS 2 recording with SQLite storage (`.db3`), expected `.mcap`".into(),
                 CONVERT,
             ),
-            None => refused(path, "a folder without an MCAP file".into(), "give a recording as `path`"),
+            None => refused(path, "a folder without an MCAP file".into(), "set `path` to a recording"),
         });
     };
     let stem = numbered(first).map(|(stem, _)| stem);
@@ -182,7 +182,7 @@ fn by_number(path: &Path, there: &[String]) -> Result<Vec<String>, CameraError> 
             files.iter().take(MAX_SHOWN_FILES).map(|name| takt_files::quoted(name)).collect();
         let more = if files.len() > shown.len() { ", …" } else { "" };
         let found = format!(
-            "{} MCAP files that are not the parts of one recording ({}{more})",
+            "{} MCAP files that are not parts of one recording ({}{more})",
             files.len(),
             shown.join(", ")
         );
@@ -192,7 +192,7 @@ fn by_number(path: &Path, there: &[String]) -> Result<Vec<String>, CameraError> 
     if let Some(pair) = parts.windows(2).find(|pair| pair[1].0 != pair[0].0 + 1) {
         let (before, after) = (takt_files::quoted(pair[0].1), takt_files::quoted(pair[1].1));
         let found = format!("no part between `{before}` and `{after}`");
-        return Err(refused(path, found, "copy it into the folder, or give one file as `path`"));
+        return Err(refused(path, found, "copy it into the folder, or set `path` to one file"));
     }
     Ok(parts.into_iter().map(|(_, name)| name.clone()).collect())
 }

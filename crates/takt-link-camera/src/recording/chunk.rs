@@ -9,9 +9,9 @@ use super::fault::Fault;
 use super::limits::{MAX_COMPRESSION_NAME_BYTES, work_limit};
 use super::records::{CHUNK_HEAD_BYTES, HEAD_BYTES, chunk_head, head, op};
 
-/// How to make a chunk smaller.
+/// Advice for making a chunk smaller.
 const SMALLER_CHUNKS: &str =
-    "if the file is honest, rewrite it with smaller chunks: mcap compress --chunk-size 4194304";
+    "if the file is genuine, rewrite it with smaller chunks: mcap compress --chunk-size 4194304";
 
 /// The file that all decoders of its chunks share; each reads at its own place.
 pub(super) struct Shared<R>(Arc<Mutex<R>>);
@@ -42,7 +42,7 @@ impl<R: Read + Seek> Shared<R> {
         file.read_exact(into)
     }
 
-    /// Where the file ends.
+    /// Length of the file.
     pub(super) fn length(&self) -> io::Result<u64> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).seek(SeekFrom::End(0))
     }
@@ -74,7 +74,7 @@ impl<R: Read + Seek> Read for Section<R> {
     }
 }
 
-/// Where a chunk lies in the file.
+/// Place of a chunk in the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     /// Of its record.
@@ -134,29 +134,29 @@ impl<R: Read + Seek> ChunkReader<R> {
         let at = place.at;
         let damaged = |what: &str| Fault::damaged(format!("chunk at byte {at}: {what}"));
         let mut front = [0; (HEAD_BYTES + CHUNK_HEAD_BYTES) as usize];
-        file.read_exact_at(at, &mut front).map_err(|_| damaged("the file ends within its head"))?;
+        file.read_exact_at(at, &mut front).map_err(|_| damaged("the file ends within its header"))?;
         let (start, fields) = front.split_at(HEAD_BYTES as usize);
         let (opcode, length) = head(start.try_into().unwrap_or_default());
         if opcode != op::CHUNK || length.checked_add(HEAD_BYTES) != Some(place.record_bytes) {
             return Err(damaged(&format!(
-                "the index says that a chunk of {} bytes begins here, but it is a record {opcode:#04x} of {length} bytes",
+                "according to the index, a chunk of {} bytes begins here, but it is a record {opcode:#04x} of {length} bytes",
                 place.record_bytes.saturating_sub(HEAD_BYTES)
             )));
         }
-        let chunk = chunk_head(fields).ok_or_else(|| damaged("its head is too short"))?;
+        let chunk = chunk_head(fields).ok_or_else(|| damaged("its header is too short"))?;
         let name_bytes = chunk.compression_length as usize;
         if name_bytes > MAX_COMPRESSION_NAME_BYTES {
             return Err(damaged(&format!("the name of its compression has {name_bytes} bytes")));
         }
         let mut rest = vec![0; name_bytes + 8];
         let rest_at = at + front.len() as u64;
-        file.read_exact_at(rest_at, &mut rest).map_err(|_| damaged("the file ends within its head"))?;
+        file.read_exact_at(rest_at, &mut rest).map_err(|_| damaged("the file ends within its header"))?;
         let (name, compressed) = rest.split_at(name_bytes);
         let compressed = u64::from_le_bytes(compressed.try_into().unwrap_or_default());
         let data_at = rest_at + rest.len() as u64;
         let data_end = data_at.checked_add(compressed).filter(|end| *end <= at + place.record_bytes);
         let data_end = data_end.ok_or_else(|| {
-            damaged(&format!("it has {compressed} bytes of records, more than the record has room for"))
+            damaged(&format!("it has {compressed} bytes of records, more than fit into the record"))
         })?;
         let limit = work_limit(file_bytes);
         if chunk.uncompressed_bytes > limit {
@@ -186,7 +186,7 @@ impl<R: Read + Seek> ChunkReader<R> {
         })
     }
 
-    /// Where the chunk lies in the file.
+    /// Offset of the chunk in the file.
     pub(super) fn at(&self) -> u64 {
         self.at
     }
@@ -258,7 +258,7 @@ impl<R: Read + Seek> ChunkReader<R> {
         let (opcode, length) = head(front);
         if length > left - HEAD_BYTES {
             return Err(self.damaged(&format!(
-                "a record of {length} bytes at byte {offset} is longer than what is left of the chunk"
+                "a record of {length} bytes at byte {offset} is longer than the rest of the chunk"
             )));
         }
         Ok(Some(Head { opcode, length, offset }))
@@ -271,7 +271,7 @@ impl<R: Read + Seek> ChunkReader<R> {
             Ok(_) => {
                 let declared = self.declared;
                 return Err(
-                    self.damaged(&format!("it holds more than the {declared} bytes that it declares"))
+                    self.damaged(&format!("it contains more than the {declared} bytes that it declares"))
                 );
             }
             Err(error) => return Err(self.broken(&error)),
@@ -288,7 +288,7 @@ impl<R: Read + Seek> ChunkReader<R> {
     pub(super) fn read_to(&mut self, count: u64, into: &mut Vec<u8>) -> Result<(), Fault> {
         let mut left = count;
         while left > 0 {
-            // What is long is decompressed into its place.
+            // Long data is decompressed into its place.
             if self.start == self.buffer.len() && left >= BUFFER_BYTES as u64 {
                 let before = into.len();
                 let read = self.records.by_ref().take(left).read_to_end(into);

@@ -1,5 +1,5 @@
-//! What an MCAP file contains and where: its definitions, its chunks, and messages outside of
-//! chunks. Nothing is decompressed for it.
+//! Contents of an MCAP file with their places: its definitions, its chunks, and messages outside of
+//! chunks. Listing them decompresses nothing.
 
 use std::collections::HashMap;
 use std::io::{Read, Seek};
@@ -171,7 +171,7 @@ impl<'a, R: Read + Seek> Scan<'a, R> {
         if summary_at != 0 {
             if !(magic..=footer_at).contains(&summary_at) {
                 return Err(Fault::damaged(format!(
-                    "the footer says that the summary begins at byte {summary_at}, beyond byte {footer_at}"
+                    "the footer gives byte {summary_at} as the begin of the summary, which is after byte {footer_at}"
                 )));
             }
             self.check_summary(summary_at, footer_at, &footer, crc)?;
@@ -298,10 +298,10 @@ impl<'a, R: Read + Seek> Scan<'a, R> {
             if next > end {
                 if !allow_truncated {
                     return Err(Fault::damaged(format!(
-                        "a record of {length} bytes at byte {at} goes beyond the end of the data at byte {end}"
+                        "a record of {length} bytes at byte {at} extends beyond the end of the data at byte {end}"
                     )));
                 }
-                // What there is of the last chunk counts.
+                // The existing part of the last chunk counts.
                 if opcode == op::CHUNK {
                     let _ = self.unindexed(at, length);
                 }
@@ -322,7 +322,7 @@ impl<'a, R: Read + Seek> Scan<'a, R> {
         if let Some(chunk) = known.next() {
             let at = chunk.place.at;
             return Err(Fault::damaged(format!(
-                "the index says that a chunk begins at byte {at}, but no record begins there"
+                "according to the index, a chunk begins at byte {at}, but no record begins there"
             )));
         }
         Ok(())
@@ -332,7 +332,7 @@ impl<'a, R: Read + Seek> Scan<'a, R> {
     fn unindexed(&mut self, at: u64, length: u64) -> Result<(), Fault> {
         let front = self.bytes(at + HEAD_BYTES, CHUNK_HEAD_BYTES as usize)?;
         let Some(head) = chunk_head(front).filter(|_| length >= CHUNK_HEAD_BYTES) else {
-            return Err(Fault::damaged(format!("chunk at byte {at}: its head is too short")));
+            return Err(Fault::damaged(format!("chunk at byte {at}: its header is too short")));
         };
         self.push(Chunk {
             place: Place { at, record_bytes: length.saturating_add(HEAD_BYTES) },
@@ -444,7 +444,7 @@ pub(super) fn record<R: Read + Seek>(
     Ok(record)
 }
 
-/// Where the summary begins (0: there is none) and its checksum.
+/// Begin of the summary (0: there is none) and its checksum.
 fn footer_of(record: &[u8]) -> Option<(u64, u32)> {
     let mut fields = Fields(record);
     let &[opcode] = fields.bytes(1)? else { return None };
@@ -457,7 +457,7 @@ fn footer_of(record: &[u8]) -> Option<(u64, u32)> {
     Some((summary_at, fields.u32()?))
 }
 
-/// What a file contains, for an error.
+/// Contents of a file, for an error.
 pub(super) fn listed(channels: &[&Channel]) -> String {
     if channels.is_empty() {
         return "no topics".into();

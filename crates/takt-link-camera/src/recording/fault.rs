@@ -1,4 +1,4 @@
-//! What stops the reading of a file, before its name is added.
+//! Fault that stops the reading of a file, before its name is added.
 
 use std::io;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::limits::MAX_DEFINITION_BYTES;
 use crate::error::CameraError;
 
-/// Why a file cannot be read on.
+/// Reason why a file cannot be read further.
 #[derive(Debug)]
 pub(super) enum Fault {
     /// The system's answer.
@@ -60,7 +60,7 @@ impl Fault {
             "names of schemas and topics",
             found as u64,
             MAX_DEFINITION_BYTES as u64,
-            "keep the topics that are needed: mcap filter --include-topic-regex …",
+            "keep only the needed topics: mcap filter --include-topic-regex …",
         )
     }
 

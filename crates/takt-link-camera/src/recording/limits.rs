@@ -1,4 +1,4 @@
-//! What a recording may demand of the computer that reads it. Everything in a recording is
+//! Limits on the resources that a recording may demand of its reader. Everything in a recording is
 //! foreign: each length, count and size below is checked before it is believed.
 //!
 //! | of | bounded by |
@@ -60,7 +60,7 @@ pub(super) const MAX_UNPAIRED_AT_START: u64 = 10_000;
 /// recorders do not begin and end both topics with the same image.
 pub(super) const MAX_EDGE_IMAGES: u64 = 5;
 
-/// What each record counts as work at least: a chunk of empty records is long, too.
+/// Minimum work counted for each record: a chunk of empty records is long, too.
 pub(super) const RECORD_WORK_BYTES: u64 = 64;
 
 /// Bytes that may be decompressed until the next frame is found, for a file of `file_bytes`.

@@ -16,9 +16,8 @@
 //!
 //! A file is read in layers: `contents` knows where chunks are, `chunk` decompresses one, `log` has
 //! the messages of a topic in the order of their log times, `parts` goes from file to file where a
-//! recording has several (`bag` finds them), `formats` and `pixels` know what is in
-//! them, `source` pairs colour with depth, and `replay` paces. What a file may demand is in
-//! `limits`.
+//! recording has several (`bag` finds them), `formats` and `pixels` know what is in them, `source`
+//! pairs colour with depth, and `replay` paces. Limits on the demands of a file are in `limits`.
 
 mod bag;
 mod chunk;

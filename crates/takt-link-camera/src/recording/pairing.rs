@@ -1,10 +1,10 @@
-//! Which colour image and which depth image are one frame.
+//! Pairing of colour and depth images into frames.
 
 use crate::unpaired::Unpaired;
 
 use super::limits::MAX_EDGE_IMAGES;
 
-/// What is to be done with the oldest image of each kind.
+/// Action for the oldest image of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// They are a frame.

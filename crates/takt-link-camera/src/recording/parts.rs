@@ -16,7 +16,7 @@ use super::log::{Log, Message};
 use super::topics::Names;
 use crate::error::CameraError;
 
-/// How a file is opened.
+/// Function that opens a file.
 type Opener<R> = fn(&Path) -> io::Result<R>;
 
 /// The messages of the topics that [`Parts::select`] chose.
@@ -74,7 +74,7 @@ impl<R: Read + Seek> Parts<R> {
         Log::open(input, self.allow_truncated, &|topic| names.include(topic)).map_err(|fault| fault.of(path))
     }
 
-    /// Where in `open` a file is, which is opened if need be.
+    /// Index of a file in `open`; it is opened if needed.
     fn place(&mut self, part: usize) -> Result<usize, CameraError> {
         if let Some(place) = self.open.iter().position(|(number, _)| *number == part) {
             return Ok(place);
@@ -194,7 +194,7 @@ impl<R: Read + Seek> Parts<R> {
         Ok(None)
     }
 
-    /// How many messages a stream has left. Ends the reading of all streams until
+    /// Number of messages left in a stream. Ends the reading of all streams until
     /// [`rewind`](Self::rewind).
     pub(super) fn count_left(&mut self, stream: usize) -> Result<u64, CameraError> {
         let mut left = 0u64;

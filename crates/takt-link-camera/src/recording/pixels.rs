@@ -9,7 +9,7 @@ use takt_files::quoted;
 use super::formats::{Layout, Picture};
 use crate::image::{self, ColourLayout, ImageError, millimetres};
 
-/// Why the image of a message does not become that of a frame.
+/// Reason why a message's image cannot become that of a frame.
 #[derive(Debug)]
 pub(super) enum PixelError {
     Image(ImageError),
@@ -90,8 +90,8 @@ pub(super) fn depth(
     Ok(())
 }
 
-/// Bytes between the beginnings of two rows. Where a writer gave a row that is too short, the rows
-/// must follow each other, or nothing says where they are.
+/// Bytes between the beginnings of two rows. If a writer gave a row that is too short, the rows
+/// must follow each other, because their places are otherwise unknown.
 fn stride(step: u32, width: u32, bytes: usize, height: u32, data: &[u8]) -> Result<usize, PixelError> {
     let (step, row) = (step as usize, width as usize * bytes);
     if step >= row || step == 0 || data.len() == row * height as usize {
@@ -100,8 +100,8 @@ fn stride(step: u32, width: u32, bytes: usize, height: u32, data: &[u8]) -> Resu
     Err(PixelError::Format(format!("step = {step} bytes, but a row of {width} pixels has {row}")))
 }
 
-/// What stands before the pixels of compressed depth: the kind of quantisation, and two parameters
-/// of it.
+/// Header of compressed depth before the pixels: the kind of quantisation, and two parameters of
+/// it.
 const DEPTH_HEADER_BYTES: usize = 12;
 
 /// Depth of `compressed_depth_image_transport`: 16UC1 as it is, 32FC1 as quantised inverse depth.
@@ -173,12 +173,12 @@ fn rvl(data: &[u8], [width, height]: [u32; 2], depth_mm: &mut Vec<u16>) -> Resul
         let left = |depth_mm: &Vec<u16>| pixels - depth_mm.len();
         let zeros = number()? as usize;
         if zeros > left(depth_mm) {
-            return Err(PixelError::Format("RVL data goes beyond the image".into()));
+            return Err(PixelError::Format("RVL data extends beyond the image".into()));
         }
         depth_mm.resize(depth_mm.len() + zeros, 0);
         let values = number()? as usize;
         if values > left(depth_mm) || zeros + values == 0 {
-            return Err(PixelError::Format("RVL data goes beyond the image or stands still".into()));
+            return Err(PixelError::Format("RVL data extends beyond the image or does not advance".into()));
         }
         for _ in 0..values {
             let folded = number()?;

@@ -15,7 +15,7 @@ use super::messages::{
 use crate::error::CameraError;
 use crate::{Frame, Intrinsics};
 
-/// How a recorder writes.
+/// Options of a recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecorderOptions {
     /// JPEG quality of colour, 1 to 100.

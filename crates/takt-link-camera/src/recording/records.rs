@@ -63,7 +63,7 @@ pub(super) fn head(bytes: [u8; HEAD_BYTES as usize]) -> (u8, u64) {
     (opcode, u64::from_le_bytes(length))
 }
 
-/// What stands before the data of a message.
+/// Header before the data of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MessageHead {
     pub channel: u16,
@@ -82,8 +82,8 @@ pub(super) fn message_head(bytes: &[u8]) -> Option<MessageHead> {
 /// Bytes of a chunk record before the name of its compression.
 pub(super) const CHUNK_HEAD_BYTES: u64 = 8 + 8 + 8 + 4 + 4;
 
-/// What stands before the compressed records of a chunk. The name of the compression and the
-/// length of the data follow.
+/// Header before the compressed records of a chunk. The name of the compression and the length of
+/// the data follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChunkHead {
     pub start_ns: u64,
@@ -149,7 +149,7 @@ pub(super) fn message_index(bytes: &[u8]) -> Option<(u16, impl Iterator<Item = (
     Some((channel, entries))
 }
 
-/// How many messages each channel has, by the statistics record; an empty list where its writer did
+/// Number of messages of each channel, by the statistics record; an empty list if its writer did
 /// not count.
 pub(super) fn channel_counts(bytes: &[u8]) -> Option<Vec<(u16, u64)>> {
     let mut fields = Fields(bytes);

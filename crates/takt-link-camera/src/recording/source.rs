@@ -25,10 +25,10 @@ use crate::{Frame, Intrinsics};
 const COLOUR: usize = 0;
 const DEPTH: usize = 1;
 
-/// What to do where a topic is missing.
-const COLOUR_TOPIC: &str = "name another by color_topic";
-const DEPTH_TOPIC: &str = "name another by depth_topic; color_only = true replays without depth";
-const CALIBRATION: &str = "name another by calibration_topic, or give the camera's `intrinsics`";
+/// Advice for a missing topic.
+const COLOUR_TOPIC: &str = "name another with color_topic";
+const DEPTH_TOPIC: &str = "name another with depth_topic; color_only = true replays without depth";
+const CALIBRATION: &str = "name another with calibration_topic, or set the camera's `intrinsics`";
 
 /// Images of one topic that were read and not replayed yet.
 #[derive(Default)]
@@ -168,7 +168,7 @@ impl<R: Read + Seek> FrameSource<R> {
             return Ok(*known);
         }
         let undefined = || {
-            let reason = format!("a message of channel {channel}, which nothing defines");
+            let reason = format!("a message of channel {channel}, which is not defined");
             Fault::damaged(reason).of(&self.path)
         };
         let of = self.parts.channel(part, channel).ok_or_else(undefined)?;
@@ -217,7 +217,7 @@ impl<R: Read + Seek> FrameSource<R> {
         let log_time_ns = message.log_time_ns;
         let calibration = formats::calibration(of, message.data)
             .map_err(|reason| self.bad_message(&info, log_time_ns, reason))?;
-        // Which of its matrices holds is known of colour alone; uncalibrated, it says nothing.
+        // The valid matrix is known only for colour; uncalibrated, it says nothing.
         let views = [calibration.intrinsics(true), calibration.intrinsics(false)];
         let views: Vec<Intrinsics> = views.into_iter().flatten().collect();
         let near = |found: f64, expected: f64, of: f64| (found - expected).abs() <= TOLERANCE * of;
@@ -378,15 +378,15 @@ impl<R: Read + Seek> FrameSource<R> {
             |reason| CameraError::NotAligned { path: self.path.clone(), topic: topic.clone(), reason };
         if is_view_of_depth(&depth.frame_id) && depth.frame_id != colour.frame_id {
             return Err(not_aligned(format!(
-                "its frame is `{}`, colour's is `{}`",
+                "its frame is `{}`, but colour's is `{}`",
                 quoted(&depth.frame_id),
                 quoted(&colour.frame_id)
             )));
         }
         pixels::depth(depth, size_px, &mut frame.depth_mm).map_err(|e| match e {
-            PixelError::Image(ImageError::Size { width, height, found_width, found_height }) => {
-                not_aligned(format!("it has {found_width}x{found_height} pixels, colour {width}x{height}"))
-            }
+            PixelError::Image(ImageError::Size { width, height, found_width, found_height }) => not_aligned(
+                format!("it has {found_width}x{found_height} pixels, but colour has {width}x{height}"),
+            ),
             other => self.pixel_error(topic, depth, other),
         })
     }

@@ -1,4 +1,4 @@
-//! Which topics of a recording are a camera's.
+//! Topics of a recording that belong to a camera.
 
 use super::ReplayConfig;
 use super::contents::Channel;
@@ -81,7 +81,7 @@ pub(super) fn present(names: &[String], channels: &[&Channel]) -> Option<String>
     names.iter().find(has).cloned()
 }
 
-/// Where ROS 2 publishes the calibration of an image topic: beside it, whatever transport
+/// Topic on which ROS 2 publishes the calibration of an image topic: next to it, whatever transport
 /// compresses it.
 pub(super) fn camera_info(topic: &str) -> Option<String> {
     let raw = ["/compressed", "/compressedDepth"].iter().find_map(|transport| topic.strip_suffix(transport));

@@ -5,7 +5,7 @@ use nalgebra::{Isometry3, Point3, Vector3};
 use super::scene::{Room, Scene};
 use crate::Intrinsics;
 
-/// What a camera really sees of one person.
+/// A camera's real view of one person.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PersonTruth {
     /// Index of the person in the scene.

@@ -1,5 +1,5 @@
-//! What a task that acquires its own frames does after start-up: it allocates nothing. In a program
-//! of its own, because its allocator counts.
+//! A task that acquires its own frames allocates nothing after start-up. In a program of its own,
+//! because its allocator counts.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 

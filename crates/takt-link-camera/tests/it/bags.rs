@@ -58,7 +58,7 @@ fn split(bytes: &[u8], folder: &Path, before: &[usize]) -> Vec<PathBuf> {
     files
 }
 
-/// What rosbag2 writes when it ends.
+/// Metadata that rosbag2 writes when it ends.
 fn metadata(folder: &Path, storage: &str, files: &[&str]) {
     let list: String = files.iter().map(|name| format!("    - {name}\n")).collect();
     let text = format!(
@@ -151,15 +151,15 @@ fn a_folder_that_is_no_whole_recording_says_what_is_missing_and_what_to_do() {
     let bytes = made("ros2-rgb8.mcap.zst");
     let messages = mcap::MessageStream::new(&bytes).unwrap().count();
     let folder = tempfile::tempdir().unwrap();
-    refused(folder.path(), &["a folder without an MCAP file", "give a recording"]);
+    refused(folder.path(), &["a folder without an MCAP file", "set `path` to a recording"]);
     let files = split(&bytes, folder.path(), &(2..messages).step_by(5).collect::<Vec<_>>());
     metadata(folder.path(), "mcap", &["bag_0.mcap", "bag_1.mcap", "bag_77.mcap"]);
-    refused(folder.path(), &["metadata.yaml lists `bag_77.mcap`, which is not there", "take its line out"]);
+    refused(folder.path(), &["metadata.yaml lists `bag_77.mcap`, which is missing", "remove its line"]);
     fs::remove_file(folder.path().join("metadata.yaml")).unwrap();
     fs::remove_file(&files[1]).unwrap();
     refused(folder.path(), &["no part between `bag_0.mcap` and `bag_2.mcap`"]);
     fs::write(folder.path().join("elsewhere.mcap"), &bytes).unwrap();
-    refused(folder.path(), &["not the parts of one recording (bag_0.mcap, ", "give one of its files"]);
+    refused(folder.path(), &["not parts of one recording (bag_0.mcap, ", "to one file"]);
     // Storage that is not read: with its list, and without.
     let other = tempfile::tempdir().unwrap();
     fs::write(other.path().join("bag_0.db3"), "SQLite format 3\0").unwrap();
@@ -181,7 +181,7 @@ fn a_folder_that_is_no_whole_recording_says_what_is_missing_and_what_to_do() {
     assert_eq!(frames(&of(packed.path()), 99).unwrap().len() as u64, FRAMES);
     // A list that leads elsewhere leads into the folder.
     metadata(packed.path(), "mcap", &["../../../etc/passwd"]);
-    refused(packed.path(), &["lists `passwd`, which is not there"]);
+    refused(packed.path(), &["lists `passwd`, which is missing"]);
 }
 
 /// The makers' own reader agrees that these folders are such recordings.

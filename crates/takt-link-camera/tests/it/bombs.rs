@@ -118,14 +118,16 @@ fn records_without_end_are_a_limit() {
 #[test]
 fn a_chunk_whose_declared_size_is_wrong_is_damage() {
     let data = repeated(0x80, 2);
-    for (declared, part) in [(100, "longer than what is left"), (1 << 20, "longer than what is left")] {
+    for (declared, part) in
+        [(100, "longer than the rest of the chunk"), (1 << 20, "longer than the rest of the chunk")]
+    {
         let error = open(file(&[channels(), chunk(declared, "zstd", &data)].concat()), "/c").unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
     }
     let records = [channels(), message(1, &[])].concat();
     let packed = zstd::encode_all(&records[..], 1).unwrap();
     let (all, less) = (records.len() as u64, records.len() as u64 - message(1, &[]).len() as u64);
-    for (declared, part) in [(less, "holds more than"), (all + 40, "it ends after less than")] {
+    for (declared, part) in [(less, "contains more than"), (all + 40, "it ends after less than")] {
         let error = open(file(&chunk(declared, "zstd", &packed)), "/c").unwrap_err();
         assert!(error.to_string().contains(part), "{declared}: {error}");
     }
@@ -161,7 +163,7 @@ fn compressed(format: &str, data: &[u8]) -> Vec<u8> {
 fn a_compressed_message_or_image_that_expands_is_refused_before_it_does() {
     let zstd = file(&[channels(), message(1, &repeated(0, 24_000))].concat());
     let error = open(zstd, "/c").unwrap_err().to_string();
-    assert!(error.contains("holds more than the limit of 134217728 bytes"), "{error}");
+    assert!(error.contains("contains more than the limit of 134217728 bytes"), "{error}");
 
     // A PNG of 50,000 x 50,000, which a few bytes announce.
     let mut header = Vec::from(*b"IHDR");

@@ -16,7 +16,7 @@ const FRAMES: u64 = 6;
 const FIRST_NS: u64 = 1_700_000_000_000_000_000;
 const PERIOD_NS: u64 = 100_000_000;
 
-/// How exact a file is.
+/// Exactness of a file.
 #[derive(Clone, Copy, PartialEq)]
 enum Colour {
     Exact,
@@ -168,7 +168,7 @@ fn what_cannot_be_depth_of_the_colour_image_is_refused() {
             "its frame is `camera_depth_optical_frame`, colour's is `camera_color_optical_frame`",
         ),
         ("ros2-depth-other-camera", "`/camera/aligned_depth_to_color/camera_info` says 64x48 with fx 90.0"),
-        ("ros2-depth-other-size", "it has 32x24 pixels, colour 64x48"),
+        ("ros2-depth-other-size", "it has 32x24 pixels, but colour has 64x48"),
     ] {
         let error = read_all(&ros(folder.path(), name)).unwrap_err();
         assert!(matches!(error, CameraError::NotAligned { .. }), "{name}: {error}");
@@ -188,7 +188,7 @@ fn depth_of_another_moment_is_no_missing_topic() {
     let mut config = ros(folder.path(), "ros2-depth-late");
     let error = read_all(&config).unwrap_err().to_string();
     for part in
-        ["pairing_ms = 5", "the nearest lie 20 ms apart", "set a greater pairing_ms", "6 colour images"]
+        ["pairing_ms = 5", "the nearest are 20 ms apart", "set a larger pairing_ms", "6 colour images"]
     {
         assert!(error.contains(part), "\"{part}\" is not in: {error}");
     }
@@ -200,8 +200,8 @@ fn depth_of_another_moment_is_no_missing_topic() {
 fn a_folder_without_one_recording_says_what_it_has() {
     let folder = unpacked();
     let error = read_all(&ReplayConfig::new(folder.path(), "/c")).unwrap_err().to_string();
-    assert!(error.contains("MCAP files that are not the parts of one recording"), "{error}");
-    assert!(error.contains("give one of its files as `path`"), "{error}");
+    assert!(error.contains("MCAP files that are not parts of one recording"), "{error}");
+    assert!(error.contains("set `path` to one file"), "{error}");
 }
 
 /// The recording with a change in its bytes.
@@ -218,7 +218,7 @@ fn changed(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> Result<usize, Camer
     Ok(frames)
 }
 
-/// Where the records of an opcode lie, without those in chunks, and how long their data is.
+/// Positions of the records of an opcode, without those in chunks, and lengths of their data.
 fn records(bytes: &[u8], wanted: u8) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut at = 8;
@@ -249,7 +249,7 @@ fn an_index_that_lies_is_damage_with_its_place() {
         other => panic!("{other:?}"),
     };
     // Of chunks: beside the record, too long, another time. (start, end, place, length, …)
-    for (field, reason) in [(16, "but no record begins there"), (24, "goes beyond the end of the data")] {
+    for (field, reason) in [(16, "but no record begins there"), (24, "extends beyond the end of the data")] {
         let found = damaged(&|bytes| {
             let (at, _) = records(bytes, CHUNK_INDEX)[1];
             bytes[at + field] ^= 1;
@@ -262,7 +262,7 @@ fn an_index_that_lies_is_damage_with_its_place() {
         bytes[at + 7] ^= 0x20;
         without_summary_crc(bytes);
     });
-    assert!(later.contains("it says that it begins at"), "{later}");
+    assert!(later.contains("it declares its begin as"), "{later}");
     let summary = damaged(&|bytes| {
         let (at, _) = records(bytes, CHUNK_INDEX)[0];
         bytes[at] ^= 1;

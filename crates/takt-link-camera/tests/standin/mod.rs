@@ -59,7 +59,7 @@ impl Part {
     }
 }
 
-/// What one wait gives; mirrors `struct set`.
+/// Result of one wait; mirrors `struct set`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Set {

@@ -138,7 +138,7 @@ impl Comedi {
         }
         let range = self.range(subdevice, asked.channel, asked.range);
         let Some(range) = range.filter(|range| range.unit == sys::UNIT_VOLT && range.min < range.max) else {
-            let found = range.map_or("a range that cannot be read".into(), |range| range.to_string());
+            let found = range.map_or("an unreadable range".into(), |range| range.to_string());
             return Err(wrong("range", asked.range, "a range in volts".into(), found));
         };
         // SAFETY: as above.
@@ -205,9 +205,8 @@ impl Channel {
 
 fn open_fix(path: &std::path::Path, errno: &io::Error) -> String {
     match errno.raw_os_error() {
-        Some(libc::ENOENT) => "load the board's driver (`sudo modprobe adv_pci1716`, or the one that \
-                               `lspci -k` names) and see `ls /dev/comedi*`; for boards without automatic set-up \
-                               `sudo comedi_config /dev/comedi0 DRIVER`"
+        Some(libc::ENOENT) => "load the board's driver (`sudo modprobe adv_pci1716`, or the one that `lspci -k` names) and check `ls \
+             /dev/comedi*`; for boards without automatic set-up run `sudo comedi_config /dev/comedi0 DRIVER`"
             .to_owned(),
         Some(libc::EACCES | libc::EPERM) => format!(
             "join the group of the device (`stat -c %G {0}`, usually `sudo usermod -aG iocard $USER`), or `sudo \
@@ -215,11 +214,11 @@ fn open_fix(path: &std::path::Path, errno: &io::Error) -> String {
             path.display()
         ),
         Some(libc::ENODEV | libc::ENXIO) => {
-            "no board is configured there: load its driver, or `sudo comedi_config` it, and see `comedi_board_info`"
+            "no board is configured there: load its driver, or run `sudo comedi_config`, and check `comedi_board_info`"
                 .to_owned()
         }
-        Some(libc::EBUSY) => "another program has the board: end it".to_owned(),
-        _ => format!("see that {} is a comedi device (`comedi_board_info`)", path.display()),
+        Some(libc::EBUSY) => "another program uses the board: end it".to_owned(),
+        _ => format!("check that {} is a comedi device (`comedi_board_info`)", path.display()),
     }
 }
 

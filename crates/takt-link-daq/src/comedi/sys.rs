@@ -46,7 +46,7 @@ impl fmt::Display for Range {
     }
 }
 
-/// What a subdevice is, in words.
+/// Kind of a subdevice, in words.
 pub fn kind_name(kind: c_int) -> &'static str {
     match kind {
         0 => "an unused subdevice",

@@ -4,7 +4,7 @@
 //! to steer, and that must not stand in its own process: simulated beside the controller, a plant
 //! waits for it, and lateness never shows. So the far end becomes a process that keeps its own
 //! time: it gets the drive level with each pulse level, and sends back the pulse level with what
-//! its sensors show. What it does between two of these is [`FarEnd`]'s.
+//! its sensors show. Its behaviour between two of these is defined by [`FarEnd`].
 
 mod near;
 mod serve;
@@ -22,20 +22,20 @@ use takt_rt::settings::{Granted, ThreadSettings};
 
 use crate::config::EchoConfig;
 
-/// How long an echo thread sleeps at most before it looks whether it should end, milliseconds.
+/// Longest sleep of an echo thread before it checks whether it must end, milliseconds.
 pub const STOP_LATENCY_MS: u64 = 100;
 
 /// Written to end what waits at an eventfd; no sum of levels reaches it.
 pub(crate) const END: u64 = 1 << 62;
 
-/// What stands at the far end and keeps its own time.
+/// Far end that keeps its own time.
 pub trait FarEnd: Send {
     /// The levels of both sensors at `now_ns` (CLOCK_MONOTONIC). Until then the input had the level
     /// of the call before, from then on it has `drive_v`. Called by a real-time thread: no
     /// allocation, no blocking.
     fn exchange(&mut self, now_ns: u64, drive_v: f64) -> [f64; 2];
 
-    /// What it has seen, for the run directory.
+    /// Its observations, for the run directory.
     fn report(&self) -> serde_json::Value;
 }
 
@@ -73,7 +73,7 @@ fn program() -> std::io::Result<Program> {
 /// The far end that a link is opened with.
 #[derive(Clone, Debug)]
 pub struct FarEndSetup {
-    /// What the far end is: for the program of [`serve`] to understand.
+    /// Description of the far end, for the program of [`serve`].
     pub description: serde_json::Value,
     /// Memory locking of its process.
     pub lock_memory: MemoryLock,
@@ -87,7 +87,7 @@ impl FarEndSetup {
     }
 }
 
-/// How a far end is reached; its file descriptors come beside.
+/// Connection to a far end; its file descriptors come separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub(crate) enum Wire {
@@ -102,7 +102,7 @@ pub(crate) enum Wire {
     Counters,
 }
 
-/// What the near end says first.
+/// First message of the near end.
 #[derive(Debug, Serialize, Deserialize)]
 struct Hello {
     wire: Wire,
@@ -110,7 +110,7 @@ struct Hello {
     description: serde_json::Value,
 }
 
-/// What the far end answers: once when it is ready or cannot be, once at its end.
+/// Answer of the far end: once when it is ready or has failed, once at its end.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {

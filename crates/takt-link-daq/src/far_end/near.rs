@@ -15,11 +15,11 @@ use super::{Answer, FarEndSetup, Hello, Wire, program};
 use crate::config::EchoConfig;
 use crate::error::LinkError;
 
-/// How long a process may take to be ready: loading and locking a large binary on a busy machine.
+/// Time in which a process must be ready: loading and locking a large binary on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(20);
-/// How long it may take to end before it is killed.
+/// Time in which it must end before it is killed.
 const END_WITHIN: Duration = Duration::from_secs(3);
-/// How long the end of a process may lag behind that of its sockets.
+/// Lag of a process's end behind that of its sockets.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 /// Largest answer that is read.
 const ANSWER_BYTES: u64 = 1 << 20;
@@ -63,7 +63,7 @@ impl FarProcess {
             Ok(Answer::Ready(granted)) => process.granted = Some(*granted),
             Ok(Answer::Refused(reason)) => return Err(LinkError::Plant { reason }),
             Ok(Answer::Report(_)) => {
-                return Err(LinkError::Plant { reason: "it ended before it began".to_owned() });
+                return Err(LinkError::Plant { reason: "it ended before it started".to_owned() });
             }
             Err(error) => {
                 let path = program.path.display();
@@ -101,12 +101,12 @@ impl FarProcess {
         self.child.id()
     }
 
-    /// What its serving thread was granted.
+    /// Settings that its serving thread was granted.
     pub fn granted(&self) -> Option<&Granted> {
         self.granted.as_ref()
     }
 
-    /// How the process has ended although nobody asked it to; None while it runs.
+    /// The unrequested end of the process; None while it runs.
     pub fn ended(&mut self) -> Option<String> {
         match self.child.try_wait() {
             Ok(None) => None,

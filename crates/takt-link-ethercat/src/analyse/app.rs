@@ -27,21 +27,21 @@ pub struct AppLog {
     pub clock_offset_ns: i64,
 }
 
-/// Why a text or a file is no log of cycles.
+/// Reason why a text or a file is not a log of cycles.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
     /// A column is missing.
     #[error(
-        "the log has no column sent_ns or taken_ns; accepted are the cycles of a run that this version made, or a CSV \
-         file with the columns {} in CLOCK_MONOTONIC nanoseconds",
+        "the log has no column sent_ns or taken_ns; accepted are the cycles of a run made with this version, or a CSV file with the \
+         columns {} in CLOCK_MONOTONIC nanoseconds",
         COLUMNS.join(", ")
     )]
     Columns,
     /// A line with more or fewer values than there are names.
-    #[error("line {line}: {found} values, the first line names {expected}")]
+    #[error("line {line}: {found} values, but the first line names {expected}")]
     Line {
-        /// Which, counted from 1.
+        /// Number of the line, counted from 1.
         line: usize,
         /// Its values.
         found: usize,
@@ -54,9 +54,9 @@ pub enum LogError {
 const COLUMNS: [&str; 4] = ["planned_ns", "wake_ns", "sent_ns", "taken_ns"];
 
 impl AppLog {
-    /// A log out of columns by name: of a run's cycles, or of any program's. Where the answer was
-    /// taken no later than the frame was sent, it was the answer to the frame of the cycle before
-    /// (a pipelined exchange).
+    /// A log out of columns by name: of a run's cycles, or of any program's. An answer taken no
+    /// later than the frame was sent belongs to the frame of the previous cycle (a pipelined
+    /// exchange).
     ///
     /// # Errors
     /// [`LogError::Columns`].

@@ -255,7 +255,7 @@ impl LateFrameJudge<'_> {
     /// A frame's round trip and its working counters.
     fn trip(&mut self, way: &FrameTimes) {
         if way.damaged {
-            let why = "the probe saw a receive error: it was damaged on its way there, and whoever gets it drops it";
+            let why = "the probe saw a receive error: the frame was damaged before it and is dropped by its receiver";
             self.find(way, FindingKind::Damaged, Blame::Wire, None, why.to_owned());
         }
         match way.round_trip_ns() {
@@ -302,7 +302,7 @@ impl LateFrameJudge<'_> {
         let (blame, why) = match worst {
             Some((_, took, blame, _)) if self.ways.is_probed && !self.ways.has_master => {
                 let took = micros(took);
-                (blame, format!("{took:.0} µs from passing the probe to being back at it"))
+                (blame, format!("{took:.0} µs from passing the probe until its return to it"))
             }
             Some((_, took, blame, place)) => {
                 (blame, format!("{:.0} of {:.0} µs passed {place}", micros(took), micros(trip_ns)))
@@ -320,30 +320,30 @@ impl LateFrameJudge<'_> {
             self.ways.devices_between.map(|devices| if devices { Blame::Device } else { Blame::Wire });
         let (blame, why) = match (way.sent_ns, way.at_segment_ns, way.from_segment_ns) {
             (Some(_), None, _) if self.ways.has_segment && self.ways.is_probed => {
-                (outward, "it passed the probe's first channel and never came to its second one")
+                (outward, "it passed the probe's first channel but never reached its second one")
             }
             (_, Some(_), None) if self.ways.is_probed => (
                 Blame::Device,
-                "it passed the probe and never came back to it: a device or a cable behind the probe lost it",
+                "it passed the probe but never returned: a device or a cable behind the probe lost it",
             ),
             (_, _, Some(_)) if self.ways.has_master && self.ways.is_probed => {
-                (homeward, "it left the probe's second channel and never came back to its first one")
+                (homeward, "it left the probe's second channel but never returned to its first one")
             }
             (Some(_), None, _) if self.ways.has_segment => {
-                (Blame::Wire, "it left the master's host and never reached the segment")
+                (Blame::Wire, "it left the master's host but never reached the segment")
             }
             (_, Some(_), None) => (Blame::Device, "it reached the segment, which never sent it back"),
             (_, _, Some(_)) if self.ways.has_master => {
-                (Blame::Wire, "the segment sent it back, and it never reached the master's host")
+                (Blame::Wire, "the segment sent it back, but it never reached the master's host")
             }
             (_, _, Some(_)) => return,
-            _ => (Blame::WireOrDevice, "it left the master's host and never came back"),
+            _ => (Blame::WireOrDevice, "it left the master's host but never returned"),
         };
         self.find(way, FindingKind::Missing, blame, None, why.to_owned());
     }
 
-    /// Frames that the application sent and that did not get as far as its own interface. Where the
-    /// answer came, the capture has a hole.
+    /// Frames that the application sent and that did not get as far as its own interface. If its
+    /// answer arrived, the capture has a gap.
     fn never_left(&mut self, log: &AppLog, unseen: &[AppCycle]) {
         let lost = unseen.iter().filter(|cycle| cycle.taken_ns == 0);
         self.findings.extend(lost.map(|cycle| Finding {
@@ -354,7 +354,7 @@ impl LateFrameJudge<'_> {
             round_trip_us: None,
             excess_us: None,
             working_counters: Vec::new(),
-            why: "the application sent it, and it never left the host's interface: a queue dropped it, or the capture has a hole"
+            why: "the application sent it, but it never left the host's interface: a queue dropped it, or the capture has a gap"
                 .to_owned(),
         }));
     }
@@ -370,7 +370,7 @@ impl LateFrameJudge<'_> {
                 let waited = log.in_capture(cycle.taken_ns).saturating_sub(there_ns);
                 if waited > self.late_ns {
                     let why = format!(
-                        "the answer was at the interface {:.0} µs before the application had it",
+                        "the answer reached the interface {:.0} µs before the application received it",
                         micros(waited)
                     );
                     self.find(&way, FindingKind::TakenLate, Blame::HostStack, Some(waited), why);
@@ -379,7 +379,7 @@ impl LateFrameJudge<'_> {
                 let waited = log.in_capture(cycle.gave_up_ns).saturating_sub(there_ns);
                 if log.in_capture(cycle.gave_up_ns) > there_ns && waited > self.late_ns {
                     let why = format!(
-                        "the answer was at the interface {:.0} µs before the application gave up waiting, and never reached it",
+                        "the answer reached the interface {:.0} µs before the application stopped waiting, but never reached the application",
                         micros(waited)
                     );
                     self.find(&way, FindingKind::TakenLate, Blame::HostStack, Some(waited), why);

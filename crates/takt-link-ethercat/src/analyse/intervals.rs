@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::report::micros;
 
-/// Which part of the period an interval may differ from it: a quarter, from which on a send is
+/// Part of the period by which an interval may differ from it: a quarter, beyond which a send is
 /// late.
 const TOLERANCE: u64 = 4;
 /// Of a hundred intervals so many may differ before the sends count as uneven: a busy machine is
@@ -16,7 +16,7 @@ const MAX_EARLY_PERCENT: usize = 1;
 /// Beyond so many the sends have no common interval that one of them could be late by.
 const MAX_ODD_OF_GRID_PERCENT: usize = 25;
 
-/// How a master's sends are uneven.
+/// Kind of unevenness in a master's sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
@@ -33,7 +33,7 @@ pub enum Pattern {
 /// From the send of a cycle to the next one's, microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SendIntervals {
-    /// How many.
+    /// Number of intervals.
     pub n: usize,
     /// Least.
     pub min: f64,
@@ -45,7 +45,7 @@ pub struct SendIntervals {
     pub max: f64,
     /// Whether the sends have no common interval, or leave early again and again.
     pub uneven: bool,
-    /// How they are uneven.
+    /// Kind of unevenness.
     pub pattern: Option<Pattern>,
     /// Intervals shorter than three quarters of the period, and longer than five quarters.
     pub short: usize,
@@ -136,13 +136,13 @@ fn pattern(intervals: &[u64], mean_ns: u64, has_grid: bool, early: usize) -> Pat
 }
 
 impl SendIntervals {
-    /// How they are uneven, for people.
+    /// The unevenness in words.
     pub(super) fn in_words(&self) -> String {
         let Self { n, min, max, short, long, .. } = self;
         let spread = format!("{min:.0} to {max:.0} µs, median {:.0} µs", self.median);
         match self.pattern {
             Some(Pattern::Pairs) => format!(
-                "the master does not send periodically: its frames leave in pairs, a long and a short interval in turn ({spread})"
+                "the master does not send periodically: its frames leave in pairs, with long and short intervals alternating ({spread})"
             ),
             Some(Pattern::Bursts) => format!(
                 "the master does not send periodically: its frames leave in bursts, several close together and then none ({spread})"

@@ -1,21 +1,21 @@
-//! Why an answer came too late, from the stamps of its way: of the application itself, of this
-//! host's kernel, and of the segment where it is a simulated one that reports the truth.
+//! Reason why an answer came too late, from the timestamps of its path: of the application itself,
+//! of this host's kernel, and of the segment if it is a simulated one that reports the truth.
 //!
 //! ```text
 //!  planned ─► awake ─► begun ─► sent ─► handed over ─► at the segment ─► left it ─► arrived here ─► (given up) ─► taken
 //!     own wake-up  own work  frame before  handing over   way out      segment      way back     host
 //! ```
 //!
-//! What took longest beyond what it usually takes is named, if the answer would have been there
-//! without it; or what always takes so long that no answer could be there in time. Where no such
-//! part is seen, nothing is guessed.
+//! Names the part that took longest beyond its usual time, if the answer would have arrived in time
+//! without it, or a part that always takes too long for any answer. Without such a part, it does
+//! not guess.
 
 use serde::{Deserialize, Serialize};
 
 use super::report::Blame;
 
-/// The stamps of a frame whose answer came late, CLOCK_MONOTONIC; 0 where nothing is known. What
-/// comes before sending is 0, too, where the wait for the answer begins with sending: whatever was
+/// The stamps of a frame whose answer came late, CLOCK_MONOTONIC; 0 where nothing is known. The
+/// parts before sending are 0, too, if the wait for the answer begins with sending: whatever was
 /// late then, the answer had all of its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LateWay {
@@ -42,7 +42,7 @@ pub struct LateWay {
     pub taken_ns: u64,
 }
 
-/// What a part of the way usually takes, nanoseconds.
+/// Usual time of each part of the path, nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usual {
     /// From the planned release to being awake.
@@ -63,7 +63,7 @@ pub struct Usual {
     pub beyond_ns: u64,
 }
 
-/// Where the time went that made an answer late.
+/// Part of the path that made an answer late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LatePlace {
@@ -98,42 +98,42 @@ impl LatePlace {
         match self {
             Self::WakeUp => "own wake-up late",
             Self::Work => "own work before sending",
-            Self::Before => "waited for the frame before",
-            Self::Handing => "held up while handing the frame over",
+            Self::Before => "waited for the previous frame",
+            Self::Handing => "delayed while handing the frame over",
             Self::Outward => "late at the segment",
             Self::Segment => "late in the segment",
-            Self::Homeward => "late on the way back from the segment",
+            Self::Homeward => "late on the return from the segment",
             Self::Beyond => "between handing over and this host's receive path",
             Self::Untaken => "answer waited in this host",
             Self::Unexplained => "unexplained",
         }
     }
 
-    /// Who is to blame, in the words of the analysis of captures; `None` where nobody knows.
+    /// The blamed part in the words of the analysis of captures; `None` if unknown.
     pub fn blame(self) -> Option<Blame> {
         Some(match self {
             Self::WakeUp | Self::Work => Blame::Application,
             Self::Handing | Self::Untaken => Blame::HostStack,
             Self::Outward | Self::Homeward => Blame::Wire,
             Self::Segment => Blame::Device,
-            // Who made the frame before late is not among the stamps of this one.
+            // The cause of the previous frame's lateness is not among the timestamps of this one.
             Self::Before | Self::Beyond | Self::Unexplained => return None,
         })
     }
 }
 
-/// Why an answer was late.
+/// Reason why an answer was late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LateCause {
-    /// Where most of the time went.
+    /// Part with most of the time.
     pub place: LatePlace,
     /// From when.
     pub from_ns: u64,
     /// To when.
     pub to_ns: u64,
-    /// How much longer than usual that took, nanoseconds.
+    /// Its excess over the usual time, nanoseconds.
     pub excess_ns: u64,
-    /// How long after the application had gone on without it the answer came.
+    /// Time between the end of the application's wait and the answer.
     pub missed_by_ns: u64,
 }
 
@@ -142,7 +142,7 @@ pub struct LateCause {
 const RACE_NS: u64 = 20_000;
 
 impl LateWay {
-    /// Why it was late.
+    /// Finds the reason of its lateness.
     pub fn judge(&self, usual: &Usual) -> LateCause {
         let Self { planned_ns, wake_ns, begun_ns, sent_ns, handed_ns, .. } = *self;
         let came_ns = if self.arrived_ns > 0 { self.arrived_ns } else { self.taken_ns };
@@ -200,8 +200,8 @@ impl LateWay {
         if let Some(greatest) = greatest.filter(|greatest| is_enough(greatest.excess_ns)) {
             return greatest;
         }
-        // What takes so long in every cycle is no excess, and makes every answer late all the same:
-        // most of the whole way must be its.
+        // A cause that takes this long in every cycle is not an excess but makes every answer late
+        // all the same: it must take most of the whole time.
         let longest = seen.max_by_key(|cause| cause.to_ns - cause.from_ns);
         let is_most = |cause: &LateCause| {
             let took_ns = cause.to_ns - cause.from_ns;
@@ -280,7 +280,7 @@ mod tests {
         let cause = LateWay { begun_ns, ..waited }.judge(&USUAL);
         assert_eq!((cause.place, cause.from_ns, cause.excess_ns), (LatePlace::Before, begun_ns, 1290 * US));
         assert_eq!(cause.place.blame(), None, "whose doing the frame before was is not seen");
-        // Where nobody knows when it began, it counts as work: the two cannot be distinguished.
+        // If its begin is unknown, it counts as work: the two cannot be distinguished.
         assert_eq!(LateWay { begun_ns: 0, ..waited }.judge(&USUAL).place, LatePlace::Work);
     }
 

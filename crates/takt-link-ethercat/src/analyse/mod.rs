@@ -1,5 +1,5 @@
-//! What a capture reports of any master: for each slow or missing frame its round trip, its working
-//! counters, and who is to blame.
+//! Analysis of a capture from any master: for each slow or missing frame its round trip, its
+//! working counters, and the blamed part.
 //!
 //! ```text
 //!   application ──send──► host stack ──► NIC, wire ──► devices ──► wire, NIC ──► host stack ──taken──► application

@@ -1,4 +1,4 @@
-//! What a capture cannot tell, and what stands against what it was asked.
+//! Limits of a capture's evidence, and contradictions to the given parameters.
 
 use super::Limits;
 use super::intervals::Judged;
@@ -11,7 +11,7 @@ const PERIOD_TOLERANCE: f64 = 0.01;
 /// one late frame at an end of 500 cycles makes up the rest.
 const ASKED_TOLERANCE: f64 = 0.002;
 
-/// What the capture cannot tell, and what it says of itself.
+/// Notes on the limits of the capture's evidence, and its own description.
 pub(super) fn notes(
     ways: &Frames,
     cycles_found: Option<usize>,
@@ -25,58 +25,58 @@ pub(super) fn notes(
     notes.extend(of_probe(ways));
     if ways.interfaces_joined > 1 {
         notes.push(format!(
-            "{} interfaces saw the same frames; the one that frames reach first counts as the master's end of the wire, the \
-             last one as the devices' end",
+            "{} interfaces saw the same frames; the first one that frames reach counts as the master's end of the wire, the last one as \
+             the devices' end",
             ways.interfaces_joined
         ));
     }
     let is_answered = |way: &FrameTimes| way.from_segment_ns.or(way.returned_ns).is_some();
     if !ways.ways.is_empty() && !ways.ways.iter().any(is_answered) {
         notes.push(
-            "the capture has no frame on its way back: record both directions, or nothing can be said of round trips".to_owned(),
+            "the capture has no frame on its way back: record both directions, otherwise round trips are unknown".to_owned(),
         );
     }
     if is_missing && !ways.has_segment && !ways.is_probed {
         // Seen in captures of TwinCAT by Windows' drivers: neither frame nor answer of 25 indices
         // in a row, and no packet counted as lost.
         notes.push(
-            "what the capture itself lost looks missing, too, and not every driver counts it; compare with the master's own \
-             count of lost frames"
+            "frames lost by the capture itself look missing, too, and not every driver counts them; compare with the master's own count of \
+             lost frames"
                 .to_owned(),
         );
     }
     if ways.has_master && !ways.has_segment && !ways.is_probed {
         notes.push(
-            "captured at the master's host alone: what took long beyond its interface may be the network card, the wire or a \
-             device; a capture at the devices' end, too (takt segment --capture, a tap at the first device) distinguishes them"
+            "captured only at the master's host: delays beyond its interface may come from the network card, the wire or a device; a \
+             second capture at the devices' end (takt segment --capture, a tap at the first device) distinguishes them"
                 .to_owned(),
         );
     }
     if !ways.has_master && ways.has_segment && !ways.is_probed {
         notes.push(
-            "captured at the segment alone: the way between master and segment is not in it".to_owned(),
+            "captured only at the segment: the path between master and segment is not covered".to_owned(),
         );
     }
     match cycles_found {
         None if ways.is_probed => notes.push(
-            "what the master's application, its stack and its network card did before a frame reached the probe looks as if the \
-             application had sent late"
+            "delays in the master's application, network stack and card before a frame reached the probe look as if the application had \
+             sent late"
                 .to_owned(),
         ),
         None => notes.push(
-            "without the application's own stamps (--run) a frame that waited in the host's stack looks as if it was sent late, and \
-             one that was dropped there as if the application had left a cycle out"
+            "without the application's own timestamps (--run), a frame that waited in the host's stack looks sent late, and a frame \
+             dropped there looks like a cycle that the application skipped"
                 .to_owned(),
         ),
         Some(0) => notes.push(
-            "no cycle of the application's log fits a frame: it is of another time, or of another clock".to_owned(),
+            "no cycle of the application's log matches a frame: the log is from another time, or uses another clock".to_owned(),
         ),
         Some(_) => {}
     }
     notes
 }
 
-/// Where the period is not what it was said to be, or sends are missing.
+/// Note if the period differs from the given one, or sends are missing.
 fn of_period(judged: &Judged, limits: &Limits) -> Option<String> {
     let mean_us = judged.mean_ns / 1e3;
     let is_near =
@@ -85,26 +85,26 @@ fn of_period(judged: &Judged, limits: &Limits) -> Option<String> {
     if let Some(asked_ns) = limits.period_ns {
         return (!is_near(asked_ns as f64, ASKED_TOLERANCE)).then(|| {
             let asked_us = micros(asked_ns);
-            format!("{sends} sends are {mean_us:.1} µs apart on average, and not {asked_us:.1} µs as --period says")
+            format!("{sends} sends are {mean_us:.1} µs apart on average, not {asked_us:.1} µs as given with --period")
         });
     }
     let median_us = judged.facts.median;
     (judged.has_grid && !is_near(median_us * 1e3, PERIOD_TOLERANCE)).then(|| {
         format!(
-            "{sends} sends are {mean_us:.1} µs apart on average, most of them {median_us:.1} µs: cycles are missing, or the \
-             master paused; lateness is counted by {median_us:.1} µs"
+            "{sends} sends are {mean_us:.1} µs apart on average, most of them {median_us:.1} µs: cycles are missing, or the master paused; \
+             lateness is counted with a period of {median_us:.1} µs"
         )
     })
 }
 
-/// Where the clock of the capturing computer was set back.
+/// Note if the clock of the capturing computer was set back.
 fn of_clock(ways: &Frames) -> Option<String> {
     let (steps, longest_ns, first) = ways.clock_steps;
     let times = if steps == 1 { "once".to_owned() } else { format!("{steps} times") };
     (steps > 0).then(|| {
         format!(
-            "the capture's clock was set back {times}, by {:.1} ms at most, first before frame {first}: times go on from there as if \
-             nothing had been sent meanwhile, and that interval is not known",
+            "the capture's clock was set back {times}, by at most {:.1} ms, first before frame {first}: times continue from there without \
+             a gap, so the interval at each of these places is unknown",
             longest_ns as f64 / 1e6
         )
     })
@@ -113,12 +113,12 @@ fn of_clock(ways: &Frames) -> Option<String> {
 fn of_probe(ways: &Frames) -> Option<String> {
     let unstamped = match ways.unstamped {
         0 => String::new(),
-        frames => format!("; {frames} frames without its stamp are not judged"),
+        frames => format!("; {frames} frames without its timestamp are not judged"),
     };
     ways.is_probed.then(|| {
         format!(
-            "a probe on the wire stamped the frames (EtherCAT Switch Link): its stamps and ports are judged, and not when the \
-             recording computer got them{unstamped}"
+            "a probe on the wire timestamped the frames (EtherCAT Switch Link): its timestamps and ports are used, not the time at which \
+             the recording computer received them{unstamped}"
         )
     })
 }

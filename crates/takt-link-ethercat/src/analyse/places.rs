@@ -1,5 +1,5 @@
-//! Which of a frame's sightings is which, where the file does not report at which end of the wire
-//! it was taken: ports of a probe, or several interfaces that saw the same frames.
+//! Identification of a frame's sightings if the file does not report the end of the wire: ports of
+//! a probe, or several interfaces that saw the same frames.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -69,8 +69,8 @@ pub(super) fn order(seen: &[Seen]) -> Vec<PlaceFacts> {
     places
 }
 
-/// How long after `first` frames are at `this`; negative where they are there before. The nearer of
-/// the two, as the same frame comes again in each cycle.
+/// Delay from `first` to `this`; negative if frames arrive at `this` earlier. The nearer of the
+/// two, as the same frame comes again in each cycle.
 fn position(first: &Times, this: &Times) -> i64 {
     match (median_step(first, this), median_step(this, first)) {
         (Some(after), Some(before)) if before < after => -before,
@@ -130,7 +130,7 @@ impl Four {
         [between(sent, at), between(from, back)]
     }
 
-    /// Which of the four `place` is.
+    /// Index of `place` among the four.
     pub fn index(&self, place: u32) -> Option<usize> {
         self.0.iter().position(|one| one.is_some_and(|one| one.place == place))
     }

@@ -1,4 +1,4 @@
-//! What a capture reports.
+//! Report on a capture.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::intervals::SendIntervals;
 use super::ways::PortFacts;
 
-/// Who is to blame.
+/// Part to blame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Blame {
@@ -37,7 +37,7 @@ impl Blame {
     }
 }
 
-/// What a finding is.
+/// Kind of finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
@@ -93,13 +93,13 @@ pub struct Finding {
     pub frame: u64,
     /// Since the first frame of the capture, seconds.
     pub at_s: f64,
-    /// What.
+    /// Its kind.
     pub kind: FindingKind,
-    /// Who.
+    /// The part to blame.
     pub blame: Blame,
     /// Round trip at the master's interface, microseconds; `None` where it never came back.
     pub round_trip_us: Option<f64>,
-    /// How long it took, or came late, beyond what is usual, microseconds.
+    /// Its excess over the usual time, or its lateness, microseconds.
     pub excess_us: Option<f64>,
     /// Working counters of its last sighting.
     pub working_counters: Vec<Counter>,
@@ -110,7 +110,7 @@ pub struct Finding {
 /// Least, middle and greatest of a time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
-    /// How many.
+    /// Their number.
     pub n: usize,
     /// Least, microseconds.
     pub min_us: f64,
@@ -131,7 +131,7 @@ impl Spread {
     }
 }
 
-/// What a capture reports.
+/// Report on a capture.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// Frames, each counted once however often it was seen.
@@ -177,7 +177,7 @@ pub struct Report {
     pub probe_ports: Vec<PortFacts>,
     /// Frames that the probe did not stamp, which are not judged.
     pub unstamped: u64,
-    /// What the capture cannot tell, and why.
+    /// Notes on the limits of the capture's evidence.
     pub notes: Vec<String>,
     /// In the order of time.
     pub findings: Vec<Finding>,

@@ -7,7 +7,8 @@ use super::blame::{LateFrameJudge, host_send_ns};
 use super::report::{Blame, FindingKind, micros};
 use super::ways::FrameTimes;
 
-/// Why a cycle began late, by the application's own stamps: the greatest of what they report.
+/// Reason of a cycle's late begin, by the application's own timestamps: the largest one that they
+/// show.
 fn own_words(before: Option<&AppCycle>, cycle: &AppCycle, late_ns: u64, period_ns: u64) -> String {
     let AppCycle { planned_ns, wake_ns, sent_ns, .. } = *cycle;
     let known = |later: u64, earlier: u64| if earlier > 0 { later.saturating_sub(earlier) } else { 0 };
@@ -15,11 +16,11 @@ fn own_words(before: Option<&AppCycle>, cycle: &AppCycle, late_ns: u64, period_n
     let parts = [
         (known(wake_ns, planned_ns), "its thread woke", "after its time (scheduling: see takt trace)"),
         (known(sent_ns, wake_ns), "it was", "from its wake-up to sending"),
-        (put_off, "it planned this cycle", "later than a period after the one before"),
+        (put_off, "it planned this cycle", "later than one period after the previous one"),
     ];
     match parts.into_iter().max_by_key(|parts| parts.0).filter(|parts| parts.0 > late_ns / 2) {
         Some((ns, what, when)) => format!("{what} {:.0} µs {when}", micros(ns)),
-        None => format!("it sent {:.0} µs late by its own stamps", micros(late_ns)),
+        None => format!("it sent {:.0} µs late according to its own timestamps", micros(late_ns)),
     }
 }
 
@@ -122,7 +123,7 @@ impl LateFrameJudge<'_> {
     fn early(&mut self, before: &FrameTimes, way: &FrameTimes, early_ns: u64) {
         let since_ns = way.first_ns().saturating_sub(before.first_ns());
         let why = format!(
-            "it left {:.0} µs early, {:.0} µs after the frame before",
+            "it left {:.0} µs early, {:.0} µs after the previous frame",
             micros(early_ns),
             micros(since_ns)
         );
@@ -154,7 +155,7 @@ impl LateFrameJudge<'_> {
         let why = match app {
             Some((_, cycle)) => own_words(previous, &cycle, late_ns, period_ns),
             None => format!(
-                "it left {:.0} µs late; the answer before had come after {:.0} µs, so that nothing on the bus held it up",
+                "it left {:.0} µs late; the previous answer had arrived after {:.0} µs, so the bus did not delay it",
                 micros(late_ns),
                 micros(answered.unwrap_or(0).saturating_sub(before.first_ns()))
             ),

@@ -130,7 +130,7 @@ fn a_capture_without_cyclic_frames_is_not_called_clean() {
     assert!(clean.judges() && clean.text(10, false).contains("nothing slow, late or missing\n"));
     let text = clean.text(10, true);
     assert!(
-        text.contains("missing in the 100 cyclic frames of 0.099 s before the file breaks off"),
+        text.contains("missing in the 100 cyclic frames of 0.099 s before the file ends abruptly"),
         "{text}"
     );
 }
@@ -174,7 +174,7 @@ fn of_a_bring_up_alone_slow_is_what_takes_longer_than_most() {
     let report = judged(&trips);
     let beyond = Blame::WireOrDevice;
     assert_eq!(reported(&report), [(FindingKind::Slow, beyond), (FindingKind::Missing, beyond)]);
-    assert!(!report.judges() && report.notes[0].contains("the capture itself lost"), "{:?}", report.notes);
+    assert!(!report.judges() && report.notes[0].contains("lost by the capture itself"), "{:?}", report.notes);
     // Fast ones have the limit of a cycle of a millisecond, and a limit that is given holds.
     assert_eq!(reported(&judged(&[Some(400 * US), Some(50 * US), Some(50 * US)])), []);
     let limits = Limits { slow_ns: Some(500 * US), ..Limits::default() };
@@ -386,7 +386,7 @@ fn a_clock_that_is_set_back_is_reported_and_makes_no_master_uneven() {
     assert!(!intervals.uneven && intervals.n == 198, "{intervals:?}");
     assert_eq!(reported(&report), []);
     let note = report.notes.iter().find(|note| note.contains("set back")).unwrap();
-    assert!(note.contains("once, by 449.1 ms at most, first before frame 241"), "{note}");
+    assert!(note.contains("once, by at most 449.1 ms, first before frame 241"), "{note}");
     // Two interfaces of one file see the same step, one after the other.
     let report = each_ms(|at, passed, packet| {
         packet.interface = u16::from(passed);
@@ -394,7 +394,7 @@ fn a_clock_that_is_set_back_is_reported_and_makes_no_master_uneven() {
     });
     assert_eq!(report.round_trip.as_ref().unwrap().max_us, 100.0);
     assert!(report.notes.iter().any(|note| note.contains("once, by")), "{:?}", report.notes);
-    // What comes out of several queues of a card is no step.
+    // Frames from several queues of a card are not a step of the clock.
     let report = each_ms(|_, passed, packet| packet.time_ns -= if passed { 2 * MS } else { 0 });
     assert!(report.notes.iter().all(|note| !note.contains("set back")), "{:?}", report.notes);
 }
@@ -418,7 +418,7 @@ fn a_period_that_is_held_against_the_sends_must_be_theirs() {
         let limits = Limits { period_ns: Some(period_us * US), ..Limits::default() };
         analyse(&traffic(&well(), &MASTER, 1), None, &limits).notes
     };
-    let is_refuted = |notes: Vec<String>| notes.iter().any(|note| note.contains("--period says"));
+    let is_refuted = |notes: Vec<String>| notes.iter().any(|note| note.contains("given with --period"));
     assert!(!is_refuted(notes(1000)) && !is_refuted(notes(1001)));
     // 1 % is no drift of a clock.
     assert!(is_refuted(notes(1010)) && is_refuted(notes(990)) && is_refuted(notes(2000)));

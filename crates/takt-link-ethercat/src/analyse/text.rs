@@ -53,7 +53,7 @@ impl Report {
         }
         let _ = writeln!(
             text,
-            "\nslow is beyond {:.0} µs, late beyond {:.0} µs",
+            "\nslow: above {:.0} µs, late: above {:.0} µs",
             self.slow_limit_us, self.late_limit_us
         );
         let uneven = self.send_interval_us.as_ref().filter(|intervals| intervals.uneven);
@@ -66,13 +66,13 @@ impl Report {
             let (cyclic, length_s) = (self.cyclic_frames, self.length_s);
             let _ = writeln!(
                 text,
-                "nothing slow, late or missing in the {cyclic} cyclic frames of {length_s:.3} s before the file breaks off; \
-                 nothing is known of what came after"
+                "nothing slow, late or missing in the {cyclic} cyclic frames of {length_s:.3} s before the file ends abruptly; the rest is \
+                 unknown"
             );
         } else if self.findings.is_empty() && uneven.is_some() {
             let _ = writeln!(
                 text,
-                "nothing slow or missing; no send is called late, as no period is known: `--period` gives one"
+                "nothing slow or missing; lateness is not judged, because the period is unknown: pass it with `--period`"
             );
         } else if self.findings.is_empty() {
             let _ = writeln!(text, "nothing slow, late or missing");
@@ -86,14 +86,14 @@ impl Report {
         if self.held_up > 0 {
             let _ = writeln!(
                 text,
-                "{} frames went late because the answer before was late or missing",
+                "{} frames were sent late because the previous answer was late or missing",
                 self.held_up
             );
         }
         if self.unasked > 0 {
             let _ = writeln!(
                 text,
-                "{} answers that nobody waited for (doubled, or from before the capture)",
+                "{} unexpected answers (duplicates, or to frames from before the capture)",
                 self.unasked
             );
         }

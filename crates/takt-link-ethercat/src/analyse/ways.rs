@@ -11,7 +11,7 @@ use crate::frame::{self, command};
 /// masters give up far sooner.
 const LONGEST_NS: u64 = 1_000_000_000;
 
-/// Where a frame was seen.
+/// Place at which a frame was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Point {
     Sent,
@@ -63,8 +63,8 @@ pub struct Traffic {
 /// of order by less.
 const STEP_NS: u64 = 10_000_000;
 
-/// Times at which the capture's clock was set back. What comes after goes on where it was: how long
-/// that took is not known, but nothing is sent before what was sent earlier.
+/// Times at which the capture's clock was set back. Later times continue from there: the length of
+/// the interval is unknown, but no frame is sent before an earlier one.
 #[derive(Debug, Default)]
 struct Steps {
     /// By how much, one after the other.
@@ -94,7 +94,7 @@ impl Steps {
     }
 }
 
-/// What a port of a probe on the wire saw.
+/// Observations of a port of a probe on the wire.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct PortFacts {
     /// Its number; 255 where the probe does not say.
@@ -129,7 +129,7 @@ pub struct FrameTimes {
     pub(super) damaged: bool,
     /// Steps back of the capture's clock before it: times before and behind one are not compared.
     pub(super) steps: u32,
-    /// What kind of frame, for [`Traffic::datagrams`].
+    /// Kind of frame, for [`Traffic::datagrams`].
     pub(super) shape: u32,
     /// Working counters of its last sighting.
     pub(super) counters: u32,
@@ -301,8 +301,8 @@ impl Traffic {
         })
     }
 
-    /// What is judged: where a probe stamped frames, those alone and by its clock, moved to that of
-    /// the recording computer by the least delay between the two.
+    /// Selects the judged frames. If a probe timestamped frames, these are its frames only, by its
+    /// clock, shifted to that of the recording computer by the least delay between the two.
     fn judged(&self, always_marked: &BTreeSet<u64>) -> Judged {
         let stamps = || self.sightings.iter().filter_map(|sighting| sighting.stamp_ns);
         // A probe whose clock does not run stamps all frames alike. One that stamps frames on their
@@ -457,7 +457,7 @@ impl Traffic {
     }
 }
 
-/// What cycles are known by; not 0.
+/// Identity of cycles; not 0.
 fn lead(source: u64, command: u8, address: u32) -> u64 {
     let mut hasher = DefaultHasher::new();
     (source, command, address).hash(&mut hasher);

@@ -1,51 +1,52 @@
-//! Why a capture cannot be recorded or read.
+//! Errors of recording or reading a capture.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::segment::raw::InterfaceError;
 
-/// Why a capture cannot be written or read.
+/// Error of writing or reading a capture.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// The file.
     #[error("{}: {source}", path.display())]
     File {
-        /// Where it is.
+        /// Path of the file.
         path: PathBuf,
         /// The system's answer.
         source: io::Error,
     },
     /// The file is none.
-    #[error("{}: {reason}. Accepted are pcapng and pcap files of Ethernet frames, as takt, tcpdump and Wireshark write them", path.display())]
+    #[error("{}: {reason}. Accepted are pcapng and pcap files of Ethernet frames, as written by takt, tcpdump and Wireshark", path.display())]
     Format {
-        /// Where it is.
+        /// Path of the file.
         path: PathBuf,
-        /// What the reader says.
+        /// The reader's error.
         reason: String,
     },
     /// The file is packed in a way that is not unpacked here.
-    #[error("{}: packed by {how}. Unpack it first: `{command}`; accepted are pcap and pcapng files as they are or packed by gzip", path.display())]
+    #[error("{}: compressed with {how}. Unpack it first: `{command}`; accepted are pcap and pcapng files, plain or compressed with gzip", path.display())]
     Packed {
-        /// Where it is.
+        /// Path of the file.
         path: PathBuf,
-        /// What packed it.
+        /// Program that packed it.
         how: &'static str,
-        /// What unpacks it.
+        /// Command that unpacks it.
         command: &'static str,
     },
     /// A file of another capturing program.
     #[error("{}: {format}. Accepted are pcap and pcapng; Wireshark converts it: `editcap -F pcapng FILE bus.pcapng`", path.display())]
     Foreign {
-        /// Where it is.
+        /// Path of the file.
         path: PathBuf,
-        /// What it is.
+        /// Its format.
         format: &'static str,
     },
     /// Captured where packets are not Ethernet frames.
-    #[error("{}: captured as link type {link}; expected Ethernet (ETHERNET, 1). Capture at one interface of the bus (`tcpdump -i eth1`), not at \"any\"", path.display())]
+    #[error("{}: captured with link type {link}; expected Ethernet (ETHERNET, 1). Capture at one interface of the bus (`tcpdump -i eth1`), \
+         not at \"any\"", path.display())]
     LinkType {
-        /// Where it is.
+        /// Path of the file.
         path: PathBuf,
         /// The link type, its name and number.
         link: String,

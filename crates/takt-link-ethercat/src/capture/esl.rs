@@ -12,7 +12,7 @@ const COOKIE: [u8; 3] = [0x01, 0x01, 0x05];
 /// The checksum of the frame on the wire to the recording computer, which some drivers hand on.
 const CHECKSUM: usize = 4;
 
-/// What a probe on the wire says of a frame.
+/// Record of a frame from a probe on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbeStamp {
     /// Port of the probe at which the frame came in.
@@ -60,7 +60,7 @@ fn parse(bytes: &[u8]) -> Option<ProbeStamp> {
 
 const ALIGNMENT_ERROR: u16 = 1 << 11;
 const CRC_ERROR: u16 = 1 << 12;
-/// Which bit of the flags stands for which port, ports 0 to 11.
+/// Bit of the flags for each port, ports 0 to 11.
 const PORT_BITS: [u8; 12] = [7, 6, 5, 4, 3, 2, 1, 0, 15, 14, 10, 9];
 
 /// The port of `flags`; 255 where none is set.

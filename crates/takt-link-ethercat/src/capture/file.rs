@@ -21,7 +21,7 @@ use super::esl::ProbeStamp;
 
 /// Words before the clock's offset in the section's comment.
 pub(super) const OFFSET: &str = "CLOCK_REALTIME less CLOCK_MONOTONIC, ns: ";
-/// What an interface is said to be, in its description.
+/// Description of an interface.
 const MASTER: &str = "takt: at the master";
 pub(super) const SEGMENT: &str = "takt: at the segment";
 
@@ -40,9 +40,9 @@ pub enum Side {
 pub struct InterfaceFacts {
     /// Its name; empty where the file does not report.
     pub name: String,
-    /// Which end of the wire it is. A file that does not report was taken at the master.
+    /// Its end of the wire. A file that does not report was taken at the master.
     pub side: Side,
-    /// What its packets begin with. Those of anything but Ethernet are not read.
+    /// Link type of its packets. Packets of other types are not read.
     pub link_type: String,
     /// EtherCAT frames.
     pub frames: u64,
@@ -52,7 +52,7 @@ pub struct InterfaceFacts {
     pub dropped: Option<u64>,
 }
 
-/// What a file reports beside its frames.
+/// Facts about a file besides its frames.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct CaptureFacts {
     /// Its interfaces.
@@ -73,7 +73,7 @@ pub struct CaptureFacts {
     pub unstamped_packets: u64,
     /// Packets of which the file's own description is damaged.
     pub damaged_packets: u64,
-    /// Why reading ended before the end of the file.
+    /// Reason why reading ended before the end of the file.
     pub cut: Option<String>,
 }
 
@@ -84,13 +84,13 @@ pub struct Packet<'a> {
     pub number: u64,
     /// Since 1970, nanoseconds.
     pub time_ns: u64,
-    /// Where it was seen.
+    /// Side at which it was seen.
     pub side: Side,
     /// The interface's number in the file.
     pub interface: u16,
     /// Whether that host sent it, where the file reports.
     pub outgoing: Option<bool>,
-    /// What a probe on the wire says of it.
+    /// Record from a probe on the wire.
     pub probe: Option<ProbeStamp>,
     /// From the destination address on, without what a probe added; shorter than on the wire where
     /// the capture was instructed to cut.
@@ -210,7 +210,7 @@ impl<W: Write> Writer<W> {
         written(self.file.get_mut().flush())
     }
 
-    /// What was written to.
+    /// The underlying writer.
     pub fn into_inner(self) -> W {
         self.file.into_inner()
     }

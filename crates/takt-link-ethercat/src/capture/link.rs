@@ -8,7 +8,7 @@ pub(super) const ETHERNET: &str = "Ethernet (ETHERNET, 1)";
 const NETANALYZER: &str = "Hilscher netANALYZER (NETANALYZER, 240)";
 const NETANALYZER_BYTES: usize = 4;
 
-/// What people call a link type, its name in `pcap-linktype(7)`, and its number.
+/// Common name of a link type, its name in `pcap-linktype(7)`, and its number.
 pub(super) fn name(link: DataLink) -> String {
     let number = u32::from(link);
     let known = match number {

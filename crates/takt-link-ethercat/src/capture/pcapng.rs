@@ -1,9 +1,8 @@
 //! Blocks of pcapng (draft-ietf-opsawg-pcapng), as far as they matter here.
 //!
-//! What is not as it should be in one block says nothing of the next one: a comment that is not
-//! UTF-8, a length on the wire below the captured one, an unknown option. Only where a block's
-//! length cannot be, reading ends. Stamps are of any resolution that the format has, down to
-//! picoseconds and beyond.
+//! A fault in one block does not affect the next one: a comment that is not UTF-8, a length on the
+//! wire below the captured one, an unknown option. Reading ends only at an impossible block length.
+//! Timestamps may have any resolution of the format, down to picoseconds and beyond.
 
 use std::io::{self, Read};
 
@@ -19,12 +18,12 @@ const ENHANCED_PACKET: u32 = 6;
 const MAX_BLOCK_BYTES: u32 = 8_000_000;
 /// Type, and twice the length.
 const FRAME_BYTES: u32 = 12;
-/// Where the data of a packet begin in its block.
+/// Offset of a packet's data in its block.
 const DATA_AT: usize = 20;
 
 const NANOSECONDS: u128 = 1_000_000_000;
 
-/// How the stamps of an interface count.
+/// Resolution and offset of an interface's timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Clock {
     /// Units in a second, as the file has it: a power of ten, or of two with the top bit set.
@@ -77,7 +76,7 @@ pub(super) enum Block<'a> {
     Unstamped,
     /// A packet whose block says nothing that can be.
     Damaged,
-    /// How many packets an interface lost.
+    /// Number of packets that an interface lost.
     Lost {
         interface: usize,
         packets: u64,
@@ -85,7 +84,7 @@ pub(super) enum Block<'a> {
     Other,
 }
 
-/// Why reading ended before the file did.
+/// Reason why reading ended before the end of the file.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Break {
     #[error("{0}")]

@@ -24,7 +24,7 @@ const MAX_INTERFACES: usize = 256;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What a file begins with that is no capture as it is.
+/// Begin of a file that is not a capture in its present form.
 enum Magic {
     Gzip,
     Packed { how: &'static str, command: &'static str },
@@ -109,7 +109,7 @@ fn read_plain(
     }
 }
 
-/// What is packed in `whole`, up to `most_bytes` of it.
+/// Content packed in `whole`, up to `most_bytes` of it.
 fn unpacked(
     whole: impl Read,
     most_bytes: u64,
@@ -125,7 +125,7 @@ fn unpacked(
     facts.map(|mut facts| {
         if is_at_limit {
             let gib = most_bytes as f64 / f64::from(1 << 30);
-            facts.cut = Some(format!("only the first {gib:.1} GiB of what the gzip holds are read"));
+            facts.cut = Some(format!("only the first {gib:.1} GiB of the gzip's content are read"));
         }
         facts
     })
@@ -139,7 +139,7 @@ fn unknown(whole: impl Read) -> CaptureError {
         (Err(error), _) => error.to_string(),
         (_, true) => "it is empty".to_owned(),
         _ => format!(
-            "it begins with `{}`, as no capture does that is known here; `editcap -F pcapng FILE bus.pcapng` of Wireshark converts most others",
+            "it begins with `{}`, which is not a known capture format; `editcap -F pcapng FILE bus.pcapng` of Wireshark converts most others",
             start.escape_ascii()
         ),
     })
@@ -231,7 +231,8 @@ fn read_pcap(source: impl Read, each: &mut dyn FnMut(Packet<'_>)) -> Result<Capt
         if fraction_ns >= 2 * SECOND_NS {
             // Its packets have heads of another length than pcap's, as some programs write.
             facts.cut = Some(format!(
-                "packet {number} has a stamp of {} s and {} ns, which no pcap has; `editcap -F pcapng FILE bus.pcapng` reads variants of pcap",
+                "packet {number} has a timestamp of {} s and {} ns, which is impossible in pcap; `editcap -F pcapng FILE bus.pcapng` reads \
+                 variants of pcap",
                 packet.ts_sec, fraction_ns
             ));
             break;

@@ -12,8 +12,8 @@ use super::file::{Side, Writer};
 use super::tap::{Sighted, Tap};
 use crate::frame;
 
-/// How often taps are emptied. Not woken per frame, which would disturb what is measured; the taps
-/// hold far more.
+/// Period at which taps are emptied. Not woken per frame, which would disturb what is measured; the
+/// taps hold far more.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Written out at least so often, so that a kill leaves a readable file.
 const FLUSH_EVERY: u32 = 100;

@@ -50,7 +50,7 @@ impl Tap {
         let system = |what| move |source| InterfaceError::System { what, name: name.to_owned(), source };
         let socket = PacketSocket::open(Layer::Frame, false).map_err(open_error("opening a tap", name))?;
         socket.enlarge_buffer(BUFFER_BYTES);
-        socket.stamp().map_err(system("asking for time stamps"))?;
+        socket.stamp().map_err(system("requesting timestamps"))?;
         // Outgoing frames are shown to sockets for all protocols alone.
         socket.bind(index, EVERY_PROTOCOL).map_err(system("binding the tap"))?;
         Ok(Self { name: name.to_owned(), socket })
@@ -64,7 +64,7 @@ impl Tap {
     /// The next frame, without waiting.
     ///
     /// # Errors
-    /// What the system says; after an interface has gone down, once.
+    /// The system's error; once after an interface has gone down.
     pub fn take(&self) -> io::Result<Option<Sighted>> {
         let mut bytes = [0_u8; 2048];
         let taken = self.socket.take(&mut bytes)?;

@@ -1,12 +1,12 @@
 //! When the answer of a cycle usually is there: a waiting exchange sleeps until then and looks
 //! once.
 //!
-//! Who blocks in the kernel until a frame comes sets a timer for the case that none comes, and
-//! cancels it: two writes to the timer's hardware, which a virtual machine pays for with two exits.
-//! A sleep that ends by itself costs one. So the time by which [`IN_TIME`] of all answers are there
-//! is estimated, cycle by cycle, by stochastic approximation of a quantile (Robbins and Monro, Ann.
-//! Math. Statist. 22, 1951): a step down with each answer that is there, [`IN_TIME`] times as many
-//! up with each that is not.
+//! A thread that blocks in the kernel until a frame arrives sets a timer for the case that none
+//! does, and cancels it: two writes to the timer's hardware, which cost two exits in a virtual
+//! machine. A sleep that ends on its own costs one. So the time by which [`IN_TIME`] of all answers
+//! have arrived is estimated, cycle by cycle, by stochastic approximation of a quantile (Robbins
+//! and Monro, Ann. Math. Statist. 22, 1951): a step down with each answer that is there,
+//! [`IN_TIME`] times as many up with each that is not.
 
 /// So many answers are to be there when the sleep ends for one that is not, and is blocked for.
 const IN_TIME: u64 = 19;
@@ -23,7 +23,7 @@ pub(super) struct AnswerTime {
 }
 
 impl AnswerTime {
-    /// How long to sleep after sending; `None` while that is not known, or not worth it.
+    /// Time to sleep after sending; `None` while it is unknown, or not worth it.
     pub fn sleep_ns(self) -> Option<u64> {
         (self.usual_ns >= MIN_NS).then_some(self.usual_ns)
     }

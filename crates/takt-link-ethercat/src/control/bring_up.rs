@@ -28,7 +28,7 @@ const FMMU_COUNT: u16 = 0x0004;
 /// Most of them, from 0x0600 on.
 const FMMUS: u16 = 16;
 const FMMU: u16 = 0x0600;
-/// What a device can do; bit 2: it has a distributed clock.
+/// Register of a device's features; bit 2: it has a distributed clock.
 const FEATURES: u16 = 0x0008;
 const DISTRIBUTED_CLOCK: u16 = 1 << 2;
 const DC_SYSTEM_TIME: u16 = 0x0910;
@@ -50,10 +50,10 @@ const LATE: usize = 8192;
 /// Cycle of the exchange while devices go to OP: their watchdogs want data.
 const CYCLE: Duration = Duration::from_millis(1);
 
-/// How far the bring-up is.
+/// Progress of the bring-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being done.
+    /// Present step.
     pub phase: &'static str,
     /// Devices on the wire, once they are counted.
     pub devices: usize,
@@ -68,11 +68,11 @@ pub struct Progress {
 pub struct Found {
     /// Its own name.
     pub name: String,
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
     /// Its station address.
     pub address: u16,
-    /// Where its data lie.
+    /// Place of its data.
     pub place: ImagePlace,
 }
 
@@ -82,7 +82,7 @@ pub struct Link {
     pub port: Port,
     /// For everybody else.
     pub readers: Vec<CacheReader>,
-    /// What happens on the wire.
+    /// Events on the wire.
     pub events: Consumer<LinkEvent>,
     /// Answers that came late, each with what is known of its way.
     pub late: Consumer<LateAnswer>,
@@ -90,7 +90,7 @@ pub struct Link {
     pub timing: TimingReader,
     /// The devices, in the order of the wire.
     pub devices: Vec<Found>,
-    /// How long the bring-up took.
+    /// Duration of the bring-up.
     pub took: Duration,
 }
 
@@ -166,14 +166,14 @@ pub fn bring_up(
     Ok(link)
 }
 
-/// What observes a bring-up: phase, devices, those in OP, the time.
+/// Observer of a bring-up: phase, devices, those in OP, the time.
 type Report<'a> = dyn FnMut(&'static str, usize, usize, u64) + 'a;
 
 /// Devices in PRE-OP, configured, with their clocks compared.
 struct Prepared {
     group: Mapped,
     devices: Vec<Found>,
-    /// Which of them have a distributed clock.
+    /// Whether each of them has a distributed clock.
     clocks: Vec<bool>,
     addresses: Vec<u16>,
     image_bytes: usize,
@@ -337,7 +337,7 @@ fn reach_op(
     }
 }
 
-/// Which devices have a distributed clock.
+/// Finds the devices with a distributed clock.
 fn find_clocks(master: &mut Master, limits: &Limits, devices: &[Found]) -> Result<Vec<bool>, ControlError> {
     let device = master.device();
     let mut clocks = Vec::with_capacity(devices.len());
@@ -392,7 +392,7 @@ fn take_one(events: &mut Consumer<LinkEvent>) -> Option<LinkEvent> {
 
 const SAFE_OP: u8 = 4;
 
-/// Which devices are not in `state`, as the end of a sentence.
+/// Devices that are not in `state`, as the end of a sentence.
 fn behind_in(master: &mut Master, devices: &[Found], state: u8) -> String {
     // A moment of its own: the time of the bring-up is over.
     let second = Duration::from_secs(1);
@@ -424,7 +424,7 @@ fn behind_in(master: &mut Master, devices: &[Found], state: u8) -> String {
 fn check_identities(config: &ControlConfig, found: &[Found]) -> Result<(), ControlError> {
     if config.devices.is_empty() {
         if found.is_empty() {
-            let message = "frames come back, and no device took part".to_owned();
+            let message = "frames come back, but no device took part".to_owned();
             return Err(ControlError::Master { phase: "looking for devices", message });
         }
         return Ok(());
@@ -463,7 +463,7 @@ fn check_mapping(
 fn read_place(master: &mut Master, limits: &Limits, address: u16) -> Result<ImagePlace, ControlError> {
     let device = master.device();
     let mut place = ImagePlace::default();
-    // How many units it has; masters leave gaps among them.
+    // Number of its units; masters leave gaps among them.
     let count = Command::fprd(address, FMMU_COUNT).receive::<u8>(device);
     let count = u16::from(master.run("reading the mapping", limits, count)?).min(FMMUS);
     for unit in 0..count {

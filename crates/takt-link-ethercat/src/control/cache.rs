@@ -24,7 +24,7 @@ pub struct Snapshot {
     pub at_ns: u64,
     /// Working counter of the exchange.
     pub working_counter: u16,
-    /// What it must be.
+    /// The expected value.
     pub expected_counter: u16,
     /// Whether all devices are in OP.
     pub all_op: bool,
@@ -48,7 +48,7 @@ impl Snapshot {
     }
 }
 
-/// What readers and the controller share.
+/// State shared by readers and the controller.
 struct CacheState {
     store: Store,
     /// The next release of the controller, for delayed locking; 0 before the first.
@@ -106,7 +106,7 @@ pub fn cache(config: &ControlConfig, image_bytes: usize) -> Result<(Publisher, V
     Ok((Publisher { shared, writer, most_wait }, readers))
 }
 
-/// How publishing went.
+/// Result of publishing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Published {
     /// Whether the snapshot was stored; not when a reader held the cache for too long.

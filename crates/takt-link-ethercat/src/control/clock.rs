@@ -4,13 +4,13 @@
 //! brings it back here. From that and the time at which the frame was sent, the lock estimates how
 //! the reference clock runs against ours: an offset and a drift, as a second-order loop. Then it
 //! shows by how much the next release must be moved so that frames pass the reference clock at
-//! whole multiples of the cycle in its time. What the wake-up's lateness does to a frame is not
+//! whole multiples of the cycle in its time. The effect of the wake-up's lateness on a frame is not
 //! mistaken for drift: the estimate is of clocks, and lateness changes neither.
 
 use serde::{Deserialize, Serialize};
 use takt_rt::config::{SettingError, within};
 
-/// How the cycle follows the reference clock.
+/// Lock of the cycle on the reference clock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClockConfig {
@@ -67,7 +67,7 @@ pub struct Sync0 {
     pub shift_us: Option<u32>,
 }
 
-/// Where the cycle stands against the reference clock.
+/// Phase of the cycle against the reference clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Phase {
     /// When the frame passed the reference clock, from the nearest whole cycle of its time; the
@@ -81,7 +81,7 @@ pub struct Phase {
     pub locked: bool,
 }
 
-/// What the lock has seen since the bring-up.
+/// Totals of the lock since the bring-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct ClockTotals {
     /// Answers of the reference clock.
@@ -94,7 +94,7 @@ pub struct ClockTotals {
     pub farthest_release_ns: u32,
     /// Farthest that a frame passed from its phase while locked.
     pub farthest_frame_ns: u32,
-    /// How much faster than CLOCK_MONOTONIC the reference clock runs, in parts per 10⁹.
+    /// Excess of the reference clock's rate over CLOCK_MONOTONIC, in parts per 10⁹.
     pub drift_ppb: i64,
 }
 
@@ -227,20 +227,19 @@ impl ClockLock {
 
     /// A frame was sent `after_ns` after its planned release.
     pub fn sent(&mut self, after_ns: u64) {
-        // What holds a frame up once says nothing of the next.
+        // A single delay of a frame says nothing about the next one.
         let after_ns = (after_ns as f64).min(self.period_ns as f64 / 4.0);
         self.lead_ns += (after_ns - self.lead_ns).clamp(-1000.0, 1000.0) / 64.0;
     }
 
-    /// What the reference clock will show when a frame of the release planned for `local_ns`
-    /// passes.
+    /// Reading of the reference clock when a frame of the release planned for `local_ns` passes.
     fn at(&self, local_ns: u64) -> u64 {
         let elapsed_ns = local_ns.wrapping_sub(self.local_ns) as i64 as f64;
         let beyond = self.offset_ns + self.drift * elapsed_ns + self.lead_ns;
         local_ns.wrapping_add_signed(self.base_ns).wrapping_add_signed(beyond as i64)
     }
 
-    /// How far a time of the reference clock is from the nearest whole cycle.
+    /// Distance of a reference clock's time from the nearest whole cycle.
     fn off_grid(&self, reference_ns: u64) -> i32 {
         let phase = (reference_ns % self.period_ns as u64) as i64;
         (if phase > self.period_ns / 2 { phase - self.period_ns } else { phase }) as i32
@@ -374,7 +373,7 @@ mod tests {
         assert!(most < 1000, "{most} ns a cycle");
     }
 
-    /// What a reference clock shows: the cycle's number and its true time; `None`: nothing.
+    /// Reading of a reference clock: the cycle's number and its true time; `None`: no reading.
     type Shows<'a> = &'a mut dyn FnMut(u64, u64) -> Option<u64>;
 
     /// Runs a lock against a clock at +50 ppm that is sound for 2000 cycles, and then `shows`

@@ -1,4 +1,5 @@
-//! What the control interface is reported: the devices on the wire, and how to talk to them.
+//! Configuration of the control interface: the devices on the wire, and the way to communicate with
+//! them.
 
 use std::fmt;
 
@@ -11,7 +12,7 @@ use takt_rt::config::{SettingError, all_within};
 /// Most devices on a segment. The master's tables have this size.
 pub const MAX_DEVICES: usize = 128;
 
-/// Who a device is (words 8 to 15 of its EEPROM). Zero accepts any.
+/// Identity of a device (words 8 to 15 of its EEPROM). Zero accepts any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Identity {
@@ -106,7 +107,7 @@ impl ObjectWrite {
 pub struct DeviceConfig {
     /// Name for people.
     pub name: String,
-    /// Who it must be.
+    /// Required identity.
     pub identity: Identity,
     /// Bytes of process data from it, when they must be so many.
     pub input_bytes: Option<usize>,
@@ -130,7 +131,7 @@ pub enum ExchangeMode {
     Waiting,
 }
 
-/// How process data travel.
+/// Commands that carry process data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProcessCommands {
@@ -143,7 +144,7 @@ pub enum ProcessCommands {
     LrdLwr,
 }
 
-/// How other threads see the data of the last cycle.
+/// Way in which other threads see the data of the last cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheKind {
@@ -166,18 +167,18 @@ pub struct ControlConfig {
     pub devices: Vec<DeviceConfig>,
     /// When answers are fetched. Pipelined, as the paper.
     pub mode: ExchangeMode,
-    /// How process data travel. `lrw`; `lrd_lwr` for devices that cannot do LRW.
+    /// Commands that carry process data. `lrw`; `lrd_lwr` for devices that cannot do LRW.
     pub process: ProcessCommands,
     /// Cycles from one status request to all devices to the next. 1: working counters do not report
     /// of a device in SAFE-OP, whose outputs nobody applies; the request is a broadcast read of 14
     /// bytes in the same frame.
     pub status_cycles: u32,
-    /// How long a cycle waits for a frame of the cycle before that is not there yet, microseconds.
-    /// 50: a tenth of what the motion controller may use; a frame on a wire of 59 devices takes
-    /// about 150, long over by then.
+    /// Time that a cycle waits for a missing frame of the previous cycle, microseconds. 50: a tenth
+    /// of the motion controller's budget; a frame on a wire of 59 devices takes about 150, long
+    /// over by then.
     pub grace_us: u32,
-    /// How long a waiting exchange waits, microseconds: what a frame costs that does not come. 500:
-    /// half a period of 1 ms.
+    /// Time that a waiting exchange waits, microseconds: the cost of a lost frame. 500: half a
+    /// period of 1 ms.
     pub timeout_us: u32,
     /// Silence during bring-up after which a frame counts as lost, milliseconds. 100: many times a
     /// round trip under load.
@@ -191,7 +192,7 @@ pub struct ControlConfig {
     pub clock_frames: u32,
     /// The cycle and the reference clock.
     pub clock: ClockConfig,
-    /// How readers share the last cycle. A PI mutex, as the paper.
+    /// Sharing of the last cycle between readers. A PI mutex, as the paper.
     pub cache: CacheKind,
     /// Delayed locking: a reader enters only when it will have left this many microseconds before
     /// the next release. Off when absent.
@@ -231,7 +232,7 @@ impl ControlConfig {
     /// [`SettingError`] names the key, the value and what is accepted.
     pub fn validate(&self) -> Result<(), SettingError> {
         if self.devices.len() > MAX_DEVICES {
-            let accepted = format!("{} are listed, accepted are at most {MAX_DEVICES}", self.devices.len());
+            let accepted = format!("{} are listed; at most {MAX_DEVICES} are accepted", self.devices.len());
             return Err(SettingError::conflict("devices", accepted));
         }
         for (position, device) in self.devices.iter().enumerate() {

@@ -57,7 +57,7 @@ pub(super) struct Piece {
     /// An answer that was taken since the cycle was sent had another working counter than expected:
     /// a newer one that is right does not undo that.
     pub wrong: bool,
-    /// Which of the cycle's frames it is in.
+    /// Its place among the cycle's frames.
     frame: u8,
 }
 
@@ -89,7 +89,7 @@ pub(super) fn cut(places: &[ImagePlace], image_bytes: usize, commands: ProcessCo
     pieces
 }
 
-/// What a device adds to the working counter of a datagram.
+/// Increment of a datagram's working counter by a device.
 fn counts(command: u8, place: &ImagePlace, range: &Range<usize>) -> u16 {
     let touches = |part: &Range<usize>| !part.is_empty() && part.start < range.end && range.start < part.end;
     let (reads, writes) = (u16::from(touches(&place.inputs)), u16::from(touches(&place.outputs)));
@@ -100,7 +100,7 @@ fn counts(command: u8, place: &ImagePlace, range: &Range<usize>) -> u16 {
     }
 }
 
-/// What came back.
+/// Kind of returned frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Came {
     /// A frame of the cycle waited for.
@@ -119,7 +119,7 @@ pub(super) enum Came {
     Broken,
 }
 
-/// What the reference clock showed to a frame.
+/// Reading of the reference clock for a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reference {
     /// When the frame was sent.
@@ -137,7 +137,7 @@ pub(super) struct Cyclic {
     flights: Flights,
     /// Station address of the reference clock, if the cycle carries its time.
     pub reference: Option<u16>,
-    /// What it showed last, until it is taken.
+    /// Its last reading, until it is taken.
     pub shown: Option<Reference>,
     /// Frames under way.
     pub under_way: usize,

@@ -18,11 +18,11 @@ const DC_SPEED_START: u16 = 0x0930;
 /// The order in which a frame leaves a device's ports.
 const DOWNSTREAM: [usize; 3] = [3, 1, 2];
 
-/// What a device says of a frame's way through it.
+/// A frame's passage through a device, by the device's timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Passage {
     clock: bool,
-    /// Which ports have somebody behind them.
+    /// Ports with a device behind them.
     open: [bool; 4],
     /// When the frame came in at each port, in the device's own time.
     at_ns: [u32; 4],

@@ -1,4 +1,4 @@
-//! What can go wrong between the motion controller and the devices.
+//! Errors between the motion controller and the devices.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ use super::sdo::SdoError;
 #[non_exhaustive]
 pub enum ControlError {
     /// No interface of that name.
-    #[error("network interface `{given}` does not exist; there are: {present}")]
+    #[error("network interface `{given}` does not exist; the interfaces are: {present}")]
     UnknownInterface {
         /// The name as given.
         given: String,
@@ -29,7 +29,8 @@ pub enum ControlError {
     },
     /// Raw sockets are for processes with CAP_NET_RAW.
     #[error(
-        "no right to open a raw socket on `{interface}` ({source}). Fix: setcap cap_net_raw,cap_sys_nice,cap_ipc_lock+ep on the program, or run it as root"
+        "no permission to open a raw socket on `{interface}` ({source}). Fix: setcap cap_net_raw,cap_sys_nice,cap_ipc_lock+ep on the \
+         program, or run it as root"
     )]
     NoRawSocket {
         /// The interface.
@@ -50,7 +51,7 @@ pub enum ControlError {
     Xdp {
         /// The interface.
         interface: String,
-        /// What was tried and what came of it.
+        /// The attempt and its result.
         reason: String,
         /// The way out.
         fix: String,
@@ -60,31 +61,32 @@ pub enum ControlError {
     Invalid(#[from] SettingError),
     /// Not one frame came back.
     #[error(
-        "no EtherCAT device answers while {phase}: no frame came back within {waited:?}. Check the cable, the devices' supply, and that the interface is the one they are on"
+        "no EtherCAT device answers while {phase}: no frame came back within {waited:?}. Check the cable, the devices' supply, and that \
+         this is the devices' interface"
     )]
     Silent {
-        /// What was being done.
+        /// The step.
         phase: &'static str,
-        /// How long it was waited.
+        /// Time waited.
         waited: Duration,
     },
     /// A phase took longer than allowed.
     #[error("{phase} took longer than {allowed:?}{detail}")]
     TooLong {
-        /// What was being done.
+        /// The step.
         phase: &'static str,
         /// The time allowed.
         allowed: Duration,
-        /// Which devices are behind, beginning with a separator, or nothing.
+        /// Devices that are behind, beginning with a separator, or empty.
         detail: String,
     },
     /// Fewer or other devices than configured.
-    #[error("the devices on the wire are not those configured: {}", Mismatches(.0))]
+    #[error("the devices on the wire differ from the configuration: {}", Mismatches(.0))]
     Devices(Vec<Mismatch>),
     /// The master's own report.
     #[error("EtherCAT master while {phase}: {message}")]
     Master {
-        /// What was being done.
+        /// The step.
         phase: &'static str,
         /// Its words.
         message: String,
@@ -118,12 +120,13 @@ pub enum ControlError {
         sub: u8,
         /// Bytes to be written; 0 when it was read.
         length: usize,
-        /// What it said.
+        /// Its error.
         source: SdoError,
     },
     /// An object that was read back holds something else.
     #[error(
-        "device {position} ({name}), object {index:#06x}:{sub:02x}: {written} bytes were written, it holds {held} bytes that differ from byte {at} on; leave `verify` away if the device changes them"
+        "device {position} ({name}), object {index:#06x}:{sub:02x}: {written} bytes were written, but it holds {held} bytes that differ \
+         from byte {at} on; omit `verify` if the device changes them"
     )]
     NotHeld {
         /// Place in the configured list, from 0.
@@ -159,7 +162,7 @@ pub enum ControlError {
     },
     /// Sync0 is asked of a device that has no clock for it.
     #[error(
-        "device {position} ({name}): sync0 is configured, but it has no distributed clock; leave sync0 out for it"
+        "device {position} ({name}): sync0 is configured, but it has no distributed clock; omit sync0 for it"
     )]
     NoClock {
         /// Place in the configured list, from 0.
@@ -182,7 +185,7 @@ pub struct Mismatch {
     pub position: usize,
     /// Name and identity as configured; `None` for a device too many.
     pub expected: Option<(String, Identity)>,
-    /// What is there; `None` for a device that lacks.
+    /// Device found; `None` for a missing device.
     pub found: Option<(String, Identity)>,
 }
 

@@ -1,4 +1,4 @@
-//! What happens on the wire, reported through a ring.
+//! Events on the wire, reported through a ring.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub struct LinkEvent {
     pub cycle: u64,
     /// When, in CLOCK_MONOTONIC.
     pub at_ns: u64,
-    /// What.
+    /// Its kind.
     pub kind: EventKind,
 }
 
@@ -56,7 +56,7 @@ pub enum EventKind {
     },
     /// A reader held the cache for so long that the cycle went on without publishing.
     ReaderHeld {
-        /// How long it was waited, microseconds.
+        /// Time waited, microseconds.
         waited_us: u32,
     },
     /// The interface refused a frame.
@@ -75,7 +75,7 @@ impl fmt::Display for LinkEvent {
             }
             EventKind::WorkingCounterRight => f.write_str("working counter right again"),
             EventKind::FrameLost => f.write_str("a frame did not come back in time"),
-            EventKind::FrameLate { cycles } => write!(f, "a frame came {cycles} cycles late"),
+            EventKind::FrameLate { cycles } => write!(f, "a frame arrived {cycles} cycles late"),
             EventKind::LinkLost => f.write_str("link lost: frames in a row did not come back"),
             EventKind::LinkBack => f.write_str("link back"),
             EventKind::DeviceCount { expected, got } => {

@@ -1,4 +1,4 @@
-//! Which frames of which cycle are under way, came late, or never came.
+//! State of the cycles' frames: under way, late, or lost.
 //!
 //! A frame that is not there when its cycle is fetched is *missing*. When it comes after all it was
 //! *late*; one that has not come [`LOST_AFTER`] cycles later counts as *lost*, until it comes.
@@ -26,7 +26,7 @@ struct Flight {
     is_nobodys: bool,
 }
 
-/// What a frame that comes back is.
+/// Kind of a returning frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// Of the newest cycle.

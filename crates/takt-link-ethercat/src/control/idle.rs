@@ -54,7 +54,7 @@ impl Idle {
             // Taken by value: the thread is there.
             None => Err(takt_rt::Error::Panicked {
                 thread: "ethercat-idle".to_owned(),
-                message: "its port was taken before".to_owned(),
+                message: "its port is already in use".to_owned(),
             }),
         }
     }

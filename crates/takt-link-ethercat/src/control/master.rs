@@ -32,7 +32,7 @@ type Storage = PduStorage<FRAMES, { PduStorage::element_size(MAX_DATA) }>;
 /// Frames taken at a time. A flood of foreign frames cannot hold a cycle up for longer.
 const MAX_TAKEN: usize = 64;
 
-/// What the master stands on, freed after everything that refers to it.
+/// Memory of the master, freed after everything that refers to it.
 struct Memory {
     device: *mut MainDevice<'static>,
     storage: *mut Storage,
@@ -231,7 +231,7 @@ impl Master {
     }
 }
 
-/// What carries the frames of a request while it runs.
+/// Carrier of a request's frames while it runs.
 pub(super) trait Carrier {
     /// The time that deadlines are reported in.
     fn now_ns(&self) -> u64;
@@ -268,7 +268,7 @@ pub(super) trait Carrier {
                 Ok(Poll::Pending) => {}
                 Err(_) => {
                     return Err(failed(
-                        "it panicked over what a device says of itself; check the devices' EEPROMs"
+                        "it panicked while reading a device's description; check the devices' EEPROMs"
                             .to_owned(),
                     ));
                 }
@@ -315,7 +315,7 @@ impl Carrier for Master {
     }
 }
 
-/// How long a bring-up may take.
+/// Time limits of a bring-up.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub deadline_ns: u64,

@@ -13,7 +13,7 @@ use super::event::{EventKind, LinkEvent};
 use super::master::{Carried, Master};
 use super::stats::{Timing, TimingWriter};
 
-/// Where a device's data lie in the process image.
+/// Place of a device's data in the process image.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ImagePlace {
     /// From the device.
@@ -22,7 +22,7 @@ pub struct ImagePlace {
     pub outputs: Range<usize>,
 }
 
-/// What an exchange brought.
+/// Result of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exchanged {
     /// Exchanges so far, from 1.
@@ -44,15 +44,14 @@ pub struct Exchanged {
     /// of the one that brought none for longest. Frames that all come late are old, and not
     /// missing.
     pub missing: u32,
-    /// Where the cycle stands against the reference clock; `None` without one, or before it is
-    /// known.
+    /// Phase of the cycle against the reference clock; `None` without one, or before it is known.
     pub phase: Option<Phase>,
     /// By how much the next release is to be moved so that the cycle keeps its phase to the
     /// reference clock.
     pub shift_ns: i64,
     /// Working counter of the newest answers, over all frames of process data; 0 when none came.
     pub working_counter: u16,
-    /// What it must be.
+    /// The expected value.
     pub expected_counter: u16,
     /// Whether an answer that this exchange took reports a device that did not take part. An
     /// older one that does may still be the newest there is (`working_counter`); it has been
@@ -111,7 +110,7 @@ pub struct Totals {
     pub working_counter_errors: u64,
     /// Frames that came back and were waited for by nobody; the sum of `strays`.
     pub stray_frames: u64,
-    /// What they were.
+    /// Kinds of stray frames.
     pub strays: Strays,
     /// Frames that the interface refused.
     pub send_errors: u64,
@@ -162,8 +161,8 @@ pub struct LateAnswer {
     pub cycles: u8,
     /// The low 32 bits of the number of its cycle, which the frame carries.
     pub cycle: u32,
-    /// Where its first process data lie in the logical address space: reports frames of one cycle
-    /// apart.
+    /// Address of its first process data in the logical address space, which distinguishes frames
+    /// of one cycle.
     pub address: u32,
     /// When it came to this host, as far as the wire can say.
     pub arrived_ns: Option<u64>,
@@ -216,11 +215,11 @@ pub struct Port {
     clock: Option<ClockLock>,
     /// When this cycle was announced to come; 0 when unknown.
     announced_ns: u64,
-    /// How late the cycle before was sent.
+    /// Lateness of the previous cycle's send.
     late_ns: u64,
     /// Inputs as fetched and outputs as last sent; goes to readers.
     current: Snapshot,
-    /// What the next frame carries.
+    /// Content of the next frame.
     next: Vec<u8>,
     input_bytes: usize,
     publisher: Publisher,
@@ -233,7 +232,7 @@ pub struct Port {
     master: Master,
 }
 
-/// What was last reported through events.
+/// Last state reported through events.
 struct Watch {
     counter_wrong: bool,
     stale: u32,
@@ -321,12 +320,12 @@ impl Port {
         }
     }
 
-    /// Where each device's data lie, in the order of the wire.
+    /// Place of each device's data, in the order of the wire.
     pub fn places(&self) -> &[ImagePlace] {
         &self.places
     }
 
-    /// What [`Exchanged::lost`] and [`Exchanged::late`] count: this many frames with process data
+    /// Unit of [`Exchanged::lost`] and [`Exchanged::late`]: the number of frames with process data
     /// in each cycle.
     pub fn frames_per_cycle(&self) -> usize {
         self.cyclic.frames()
@@ -385,8 +384,8 @@ impl Port {
                     let (devices, all_op) = (self.watch.devices, self.watch.all_op);
                     Exchanged { devices, all_op, ..Exchanged::default() }
                 } else {
-                    // Who was held up was not alone: the frame before went out late, or its way
-                    // back was held up with us.
+                    // A delayed thread was not alone: the previous frame was sent late, or its
+                    // return was delayed together with this thread.
                     let grown_ns = self.late_ns.max(late_ns).min(MAX_GRACE_NS);
                     let came = self.collect(begun_ns + self.wait_ns + grown_ns);
                     self.judge(begun_ns, came)
@@ -514,7 +513,7 @@ impl Port {
         late
     }
 
-    /// What the frames that came say of the devices' states.
+    /// Reads the devices' states from the arrived frames.
     fn look_at_status(&mut self) {
         if let Some((devices, states)) = self.cyclic.status {
             self.status(devices, states);
@@ -717,7 +716,7 @@ impl Port {
         self.timing = Timing::default();
         self.master.carried = Carried::default();
         self.watch.send_errors = 0;
-        // What is under way is the next exchange's; what was given up by now is nobody's loss.
+        // Frames still under way belong to the next exchange; abandoned frames are nobody's loss.
         self.cyclic.settle();
         if let Some(clock) = &mut self.clock {
             clock.begin_counting();

@@ -34,7 +34,7 @@ const MAX_FOREIGN: usize = 16;
 /// Longest object, bytes: a device that reports no end must have one.
 pub(super) const MAX_OBJECT: usize = 1 << 20;
 
-/// Why a transfer failed.
+/// Reason why a transfer failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SdoError {
     /// The device refuses (ETG.1000.6, table 41).
@@ -45,7 +45,8 @@ pub enum SdoError {
     },
     /// The device has no mailboxes, or too small ones.
     #[error(
-        "its mailboxes hold {requests} and {responses} bytes, a transfer needs {MIN_MAILBOX} to {MAX_DATA}: it speaks no CoE in this state"
+        "its mailboxes hold {requests} and {responses} bytes, but a transfer needs {MIN_MAILBOX} to {MAX_DATA}: it does not support CoE in \
+         this state"
     )]
     NoMailbox {
         /// Bytes of the mailbox for requests.
@@ -56,7 +57,7 @@ pub enum SdoError {
     /// The device's answer is none to what was asked.
     #[error("unexpected response: {what}")]
     Unexpected {
-        /// What was found in it, and what was expected.
+        /// Its content, and the expected one.
         what: String,
     },
 }
@@ -78,8 +79,8 @@ fn abort_text(code: u32) -> &'static str {
         0x0609_0011 => "no such sub-index",
         0x0609_0030 => "value out of range",
         0x0800_0020 | 0x0800_0021 => "cannot be stored now",
-        0x0800_0022 => "not in the device's present state",
-        _ => "a code that is the device's own",
+        0x0800_0022 => "not allowed in the device's present state",
+        _ => "a device-specific code",
     }
 }
 
@@ -134,7 +135,7 @@ impl Mailboxes {
 
     /// Sends an SDO, from its command byte on; the SDO that answers it.
     async fn ask(&self, device: &MainDevice<'static>, sdo: &[u8]) -> Transfer<Vec<u8>> {
-        // What an earlier request left behind would be taken for the answer.
+        // Remains of an earlier request would be mistaken for the answer.
         if self.is_full(device, RESPONSES).await? {
             self.fetch(device).await?;
         }
@@ -256,7 +257,8 @@ pub(super) async fn upload(
     let mailboxes = answer!(Mailboxes::find(device, address).await?);
     let sdo = answer!(mailboxes.ask(device, &start(0x40, index, sub, [0; 4])).await?);
     answer!(begun(&sdo, 2, index, sub));
-    let short = || SdoError::Unexpected { what: format!("{} bytes, which is no whole response", sdo.len()) };
+    let short =
+        || SdoError::Unexpected { what: format!("{} bytes, which is not a complete response", sdo.len()) };
     let Some(rest) = sdo.get(4..8) else { return Ok(Err(short())) };
     if sdo[0] & 2 != 0 {
         let unused = if sdo[0] & 1 != 0 { usize::from(sdo[0] >> 2 & 3) } else { 0 };
@@ -264,7 +266,7 @@ pub(super) async fn upload(
     }
     let length = u32::from_le_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
     if length > MAX_OBJECT {
-        let what = format!("an object of {length} bytes, taken are at most {MAX_OBJECT}");
+        let what = format!("an object of {length} bytes; at most {MAX_OBJECT} are accepted");
         return Ok(Err(SdoError::Unexpected { what }));
     }
     let mut data = sdo[8..].to_vec();

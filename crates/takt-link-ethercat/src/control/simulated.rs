@@ -35,8 +35,7 @@ const QUEUE: usize = 64;
 struct Simulated<D> {
     segment: Segment,
     time: SimulatedTime,
-    /// How long each frame's way back takes beside what the segment's own faults do; `None`: it
-    /// does not come.
+    /// Delay of each frame's return besides the segment's own faults; `None`: the frame is lost.
     delay: D,
     /// When a frame comes back, its number, its bytes.
     under_way: Vec<(u64, u64, Vec<u8>)>,

@@ -20,7 +20,7 @@ pub(super) struct Cycling<'a> {
     pub port: &'a mut Port,
     period_ns: u64,
     next_ns: u64,
-    /// What the last cycle brought.
+    /// Result of the last cycle.
     pub last: Exchanged,
 }
 
@@ -83,7 +83,7 @@ impl Carrier for Cycling<'_> {
     }
 }
 
-/// How long a device may take to go down one state.
+/// Time that a device may take to go down one state.
 const STEP: Duration = Duration::from_secs(1);
 
 impl Port {
@@ -150,7 +150,7 @@ impl Port {
             }
             if cycling.port.now_ns() >= limits.deadline_ns {
                 let highest = [8, 4, 2].into_iter().find(|bit| states & bit != 0).unwrap_or(0);
-                let detail = format!(": some device is still in {}", state_name(highest));
+                let detail = format!(": at least one device is still in {}", state_name(highest));
                 return Err(ControlError::TooLong { phase, allowed: STEP, detail });
             }
             cycling.next();

@@ -147,7 +147,7 @@ pub(super) fn channel() -> (TimingWriter, TimingReader) {
     let reader = readers.pop().map(TimingReader);
     match reader {
         Some(reader) => (TimingWriter(writer), reader),
-        None => unreachable!("one reader was asked for"),
+        None => unreachable!("one reader was requested"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What carries frames: a network interface, or anything that answers as a segment does.
+//! Carriers of frames: a network interface, or anything that answers like a segment.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -79,7 +79,7 @@ impl Interface {
         };
         let socket = PacketSocket::open(Layer::Frame, false).map_err(failed)?;
         socket.bind(index, ETHERCAT).map_err(failed)?;
-        // What this host sends must not come back as if received, where the kernel can say so.
+        // Frames sent by this host must not come back as received, if the kernel can tell.
         let _ = socket.ignore_outgoing();
         // From now on the kernel stamps what comes: the first question for a stamp has no answer,
         // and switches them on.
@@ -142,8 +142,8 @@ impl Wire for Interface {
 
 /// A segment in the same process.
 ///
-/// What `answer` does with a frame is done at once, in the sender's thread; the answer waits here
-/// until it is fetched.
+/// `answer` processes a frame at once, in the sender's thread; the answer waits here until it is
+/// fetched.
 pub struct InProcess<F> {
     answer: F,
     /// Answers on their way.
@@ -154,7 +154,7 @@ pub struct InProcess<F> {
     arrived_ns: Option<u64>,
 }
 
-/// What a segment does with a frame that comes back: how often it comes, and how much later.
+/// Treatment of a returning frame by a segment: the number of its copies, and their delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Back {
     /// 1, or more for a frame that is doubled on the way.

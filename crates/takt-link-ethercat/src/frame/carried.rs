@@ -1,4 +1,4 @@
-//! What carries EtherCAT in an Ethernet frame: the frame itself, VLAN tags, or UDP (ETG.1000.4,
+//! Carriers of EtherCAT in an Ethernet frame: the frame itself, VLAN tags, or UDP (ETG.1000.4,
 //! section 5.3).
 
 use super::ETHERCAT;
@@ -13,10 +13,10 @@ const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86DD;
 const UDP: u8 = 17;
 
-/// Where EtherCAT lies in a frame.
+/// Place of EtherCAT in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Carried {
-    /// Where the EtherCAT header begins.
+    /// Offset of the EtherCAT header.
     pub at: usize,
     /// Source and destination port, where UDP carries it.
     pub ports: Option<(u16, u16)>,
@@ -26,7 +26,7 @@ fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|pair| u16::from_be_bytes(*pair))
 }
 
-/// Where EtherCAT lies in the Ethernet frame `frame`; `None` for another protocol.
+/// Place of EtherCAT in the Ethernet frame `frame`; `None` for another protocol.
 pub(crate) fn find(frame: &[u8]) -> Option<Carried> {
     let mut at = 12;
     for _ in 0..=MAX_TAGS {

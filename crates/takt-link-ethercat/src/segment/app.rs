@@ -1,4 +1,4 @@
-//! What the micro-controllers drive and measure.
+//! Applications of the micro-controllers: their actuators and sensors.
 
 use takt_rt::random::SplitMix64;
 

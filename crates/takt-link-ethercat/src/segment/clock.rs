@@ -14,13 +14,13 @@ use super::wire::u32_at;
 /// A device's own clock against the one that reports `now_ns`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {
-    /// What it showed when the other showed 0.
+    /// Its reading when the other showed 0.
     start_ns: u64,
-    /// How much faster it runs.
+    /// Excess of its rate.
     drift_ppb: i64,
     /// Period in which the drift swings; 0: it stays.
     swing_ns: u64,
-    /// What the control loop of the distributed clock has added.
+    /// Correction that the control loop of the distributed clock has added.
     correction_ns: i64,
 }
 

@@ -1,4 +1,4 @@
-//! What a segment consists of.
+//! Composition of a segment.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,13 +16,13 @@ pub(super) const MAX_CHILDREN: usize = 3;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// No device, or too many.
-    #[error("a segment has 1 to {MAX_DEVICES} devices, the configuration lists {found}")]
+    #[error("a segment has 1 to {MAX_DEVICES} devices, but the configuration lists {found}")]
     Count {
         /// Devices listed.
         found: usize,
     },
     /// Two devices with one name.
-    #[error("devices {first} and {second} are both called \"{name}\"; give every device a name of its own")]
+    #[error("devices {first} and {second} are both named \"{name}\"; give every device its own name")]
     DuplicateName {
         /// The name.
         name: String,
@@ -49,8 +49,8 @@ pub enum ConfigError {
     },
     /// More branches than ports.
     #[error(
-        "device \"{device}\" has {found} devices connected behind it, an ESC has ports for {MAX_CHILDREN}; connect \
-         some of them behind others"
+        "device \"{device}\" has {found} devices connected behind it, but an ESC has ports for {MAX_CHILDREN}; connect some of them behind \
+         others"
     )]
     TooManyChildren {
         /// The device.
@@ -60,8 +60,8 @@ pub enum ConfigError {
     },
     /// Frames pass the devices branch by branch; the list is in another order.
     #[error(
-        "device \"{device}\" is listed after the branch of \"{parent}\" that it belongs to has ended; list the devices \
-         in the order in which a frame passes them"
+        "device \"{device}\" is listed after the end of its branch of \"{parent}\"; list the devices in the order in which a frame passes \
+         them"
     )]
     Order {
         /// The device.
@@ -78,7 +78,7 @@ pub enum ConfigError {
         key: &'static str,
         /// The value given.
         found: f64,
-        /// What is asked of it.
+        /// The accepted values.
         expected: &'static str,
     },
     /// A value that makes no sense.
@@ -88,7 +88,7 @@ pub enum ConfigError {
         key: &'static str,
         /// The value given.
         found: i64,
-        /// What is asked of it.
+        /// The accepted values.
         expected: &'static str,
     },
 }
@@ -116,7 +116,7 @@ pub enum Update {
 pub struct DeviceConfig {
     /// Name, at most 32 ASCII characters; in the EEPROM and in object 0x1008.
     pub name: String,
-    /// What it is. Default a drive.
+    /// Its kind. Default a drive.
     pub kind: DeviceKind,
     /// Name of the device it is connected behind. Default the one before it in the list: a daisy
     /// chain.
@@ -161,7 +161,7 @@ impl DeviceConfig {
         Self { name: name.into(), kind, ..Self::default() }
     }
 
-    /// Who the device will say it is, at place `index` of the list.
+    /// Identity that the device reports, at place `index` of the list.
     pub fn identity(&self, index: usize) -> Identity {
         Identity {
             vendor: self.vendor.unwrap_or(VENDOR),
@@ -195,7 +195,7 @@ pub struct SegmentConfig {
     pub watchdog_ms: u32,
     /// Whether devices have distributed clocks. Default true, as an ET1100.
     pub distributed_clocks: bool,
-    /// How much the fastest device's clock is faster than the fastest's opposite, in parts per 10⁹.
+    /// Difference of rate between the fastest and the slowest device's clock, in parts per 10⁹.
     /// Default 20000 (20 ppm): common quartzes.
     pub clock_drift_ppb: i64,
     /// Period in which each clock's drift swings between its greatest and the opposite, seconds; 0:

@@ -32,20 +32,20 @@ pub struct JointConfig {
     pub counts_per_turn: u32,
     /// Turns of the encoder per turn of the joint. Default 1: the encoder sits on the joint.
     pub gear: f64,
-    /// What the encoder shows when the joint stands at 0 rad. Default 0; absolute encoders show
-    /// what they were mounted at.
+    /// Reading of the encoder when the joint is at 0 rad. Default 0; absolute encoders show what
+    /// they were mounted at.
     pub encoder_zero_counts: i32,
     /// Whether the encoder counts down when the joint turns in its positive direction. Torque and
     /// speed are reversed with it.
     pub encoder_reversed: bool,
-    /// Where the joint stands at power-on. Default 0 rad.
+    /// Position of the joint at power-on. Default 0 rad.
     pub start_rad: f64,
     /// Bandwidth of the position control. Default 25 Hz.
     pub bandwidth_hz: f64,
     /// Greatest following error (0x6065). Default 0.35 rad: far beyond any lag of a sound
     /// reference.
     pub following_error_rad: f64,
-    /// How long it may last (0x6066). Default 50 ms.
+    /// Its longest duration (0x6066). Default 50 ms.
     pub following_error_ms: u32,
     /// Deceleration of a quick stop (0x6085). Default 60 rad/s².
     pub quick_stop_rad_s2: f64,
@@ -187,7 +187,7 @@ pub(super) struct Drive {
     /// The reference that the position control follows, and its speed.
     reference_rad: f64,
     reference_rad_s: f64,
-    /// How long the following error has been too large.
+    /// Time for which the following error has been too large.
     lagging_s: f64,
     limited: bool,
 }
@@ -386,7 +386,7 @@ impl Drive {
         (value * self.counts_per_rad).round() as i32
     }
 
-    /// What the encoder shows at a position.
+    /// Reading of the encoder at a position.
     fn encoder(&self, position_rad: f64) -> i32 {
         self.joint.encoder_zero_counts.wrapping_add(self.counts(position_rad))
     }

@@ -9,7 +9,7 @@ use super::registers::{
 };
 use super::wire::u16_at;
 
-/// What an access has set off, to be seen to by the device's micro-controller or by the segment.
+/// Events set off by an access, for the device's micro-controller or the segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Events(u16);
 

@@ -10,7 +10,7 @@ use super::device::AlState;
 use super::drive::DriveState;
 use super::sii::{Identity, SiiDefect};
 
-/// Which frames a fault hits.
+/// Frames that a fault hits.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum When {
     /// None.
@@ -85,7 +85,7 @@ impl WireFaults {
     }
 }
 
-/// What can happen to a frame.
+/// Fault of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WireFault {
     /// The devices see it, the master never gets it back: the harder case for a master.
@@ -98,7 +98,7 @@ pub enum WireFault {
     WorkingCounter,
 }
 
-/// What the segment is to do, in the order asked.
+/// Orders to the segment, in their sequence.
 #[derive(Debug)]
 pub(super) enum Order {
     Wire(WireFault, When),
@@ -115,7 +115,7 @@ pub(super) enum Order {
     Strike(usize),
 }
 
-/// Why an order is not taken.
+/// Reason why an order is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
     /// No such device.
@@ -127,14 +127,14 @@ pub enum ControlError {
         last: usize,
     },
     /// No device of that name.
-    #[error("no device is called \"{asked}\"")]
+    #[error("no device is named \"{asked}\"")]
     NoName {
         /// The name asked for.
         asked: String,
     },
 }
 
-/// What the segment has counted.
+/// Counts of the segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Counts {
     /// Frames taken.
@@ -362,7 +362,7 @@ impl SegmentControl {
         self.device_order(device, Order::Strike(device))
     }
 
-    /// What has been counted so far.
+    /// Counts so far.
     pub fn counts(&self) -> Counts {
         let [frames, cyclic, malformed, lost, duplicated, delayed, corrupted] =
             std::array::from_fn(|at| self.0.counts[at].load(Ordering::Relaxed));

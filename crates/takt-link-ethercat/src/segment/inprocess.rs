@@ -15,7 +15,7 @@ use super::late::LateFrames;
 use super::process::{Outcome, Segment};
 use super::wire::MAX_FRAME;
 
-/// How long the thread sleeps at most before it looks whether it shall stop.
+/// Longest sleep of the thread before it checks whether it must stop.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// A thread that is the wire: takes ethercrab's frames, lets the segment execute them, hands them

@@ -2,7 +2,7 @@
 
 use super::wire::MAX_FRAME;
 
-/// How many can be kept; more are lost, as in a switch whose queue is full.
+/// Number of stored frames; further ones are lost, as in a switch with a full queue.
 const CAPACITY: usize = 64;
 
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a simulated device is.
+/// Kind of a simulated device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceKind {
@@ -38,7 +38,7 @@ pub struct Entry {
 pub struct Pdo {
     /// 0x16xx or 0x1Axx.
     pub index: u16,
-    /// What it carries, in order.
+    /// Its entries, in order.
     pub entries: &'static [Entry],
 }
 
@@ -49,7 +49,7 @@ impl Pdo {
     }
 }
 
-/// What all devices of a kind share.
+/// Common properties of all devices of a kind.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Profile {
     /// Order name in the EEPROM; what ethercrab calls the device's name.
@@ -172,7 +172,7 @@ static EVENT_PROBE: Profile = Profile {
 };
 
 impl DeviceKind {
-    /// What all devices of this kind share.
+    /// Common properties of all devices of this kind.
     pub fn profile(self) -> &'static Profile {
         match self {
             Self::Drive => &DRIVE,

@@ -1,4 +1,4 @@
-//! What the control handles ask of a running segment, and what they see of it.
+//! Orders of the control handles to a running segment, and its reports to them.
 
 use super::app::App;
 use super::device::Device;

@@ -22,7 +22,7 @@ use super::wire::{
 };
 use crate::frame;
 
-/// What becomes of a frame.
+/// Outcome of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Not EtherCAT, or it has been round already: untouched, not to be sent back.
@@ -33,9 +33,9 @@ pub enum Outcome {
     Lost,
     /// Executed in place; to be sent back.
     Return {
-        /// How many times: 1, or 2 by a fault.
+        /// Number of copies: 1, or 2 by a fault.
         copies: u8,
-        /// How much later; 0 but for a fault.
+        /// Delay; 0 without a fault.
         delay_ns: u64,
     },
 }
@@ -59,7 +59,7 @@ pub struct Segment {
     stations: Vec<u16>,
     /// No station address occurs twice.
     unique: bool,
-    /// Where the last configured address was found.
+    /// Place at which the last configured address was found.
     last_station: usize,
     routes: Vec<Route>,
     /// For a sensor: the drive before it.
@@ -148,12 +148,12 @@ impl Segment {
         self.log.open(capacity)
     }
 
-    /// What it was built from.
+    /// The segment's configuration.
     pub fn config(&self) -> &SegmentConfig {
         &self.config
     }
 
-    /// What has been counted.
+    /// Counts so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -240,7 +240,7 @@ impl Segment {
         self.counts.cyclic += u64::from(self.cyclic);
     }
 
-    /// What the faults make of the executed frame.
+    /// Applies the faults to the executed frame.
     fn suffer(&mut self, frame: &mut [u8], end: usize) -> Outcome {
         if self.faults.corrupt.hits(&mut self.random) && lower_working_counters(frame, end) {
             self.counts.corrupted += 1;

@@ -12,11 +12,13 @@ use super::wire::ETHERTYPE;
 /// Longest interface name (IFNAMSIZ less the NUL).
 const MAX_NAME: usize = 15;
 
-/// Why an interface cannot be used.
+/// Reason why an interface cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InterfaceError {
     /// No such interface.
-    #[error("there is no network interface \"{name}\"; there are: {known}. Fix: `ip link` lists them")]
+    #[error(
+        "there is no network interface \"{name}\"; the interfaces are: {known}. Fix: `ip link` lists them"
+    )]
     NoInterface {
         /// The name asked for.
         name: String,
@@ -31,7 +33,7 @@ pub enum InterfaceError {
     },
     /// Not Ethernet.
     #[error(
-        "network interface \"{name}\" is of link type {found}, expected 1 (Ethernet); EtherCAT needs Ethernet frames"
+        "network interface \"{name}\" has link type {found}, expected 1 (Ethernet); EtherCAT needs Ethernet frames"
     )]
     NotEthernet {
         /// The interface.
@@ -41,8 +43,8 @@ pub enum InterfaceError {
     },
     /// Raw sockets are for the privileged.
     #[error(
-        "no right to open a raw socket on \"{name}\". Fix: run as root, or give the program the capability: \
-         setcap cap_net_raw,cap_net_admin+ep PROGRAM"
+        "no permission to open a raw socket on \"{name}\". Fix: run as root, or give the program the capability: setcap \
+         cap_net_raw,cap_net_admin+ep PROGRAM"
     )]
     NoRight {
         /// The interface.
@@ -51,7 +53,7 @@ pub enum InterfaceError {
     /// The system said something else.
     #[error("{what} on \"{name}\": {source}")]
     System {
-        /// What was tried.
+        /// The attempt.
         what: &'static str,
         /// The interface.
         name: String,
@@ -59,7 +61,9 @@ pub enum InterfaceError {
         source: io::Error,
     },
     /// A name that no interface can have.
-    #[error("\"{name}\" cannot be an interface's name: 1 to 15 characters without blanks and slashes")]
+    #[error(
+        "\"{name}\" cannot be an interface's name: expected 1 to 15 characters without blanks and slashes"
+    )]
     Name {
         /// The name given.
         name: String,
@@ -100,7 +104,7 @@ pub fn check_interface(name: &str) -> Result<u32, InterfaceError> {
     Ok(found.index)
 }
 
-/// What it means that a packet socket on interface `name` could not be opened.
+/// Meaning of a failure to open a packet socket on interface `name`.
 pub(crate) fn open_error(what: &'static str, name: &str) -> impl FnOnce(io::Error) -> InterfaceError {
     let name = name.to_owned();
     move |source| match source.raw_os_error() {
@@ -145,7 +149,7 @@ impl RawSocket {
     /// One frame; `Ok(None)` when none came in time.
     ///
     /// # Errors
-    /// What the system says; after an interface has gone down, once.
+    /// The system's error; once after an interface has gone down.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         self.0.receive(buffer)
     }
@@ -162,7 +166,7 @@ impl RawSocket {
     /// Sends one frame.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         self.0.send(frame)
     }

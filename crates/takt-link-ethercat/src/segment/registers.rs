@@ -44,7 +44,7 @@ pub(super) const SYNC_MANAGERS: usize = 8;
 /// Registers and 8 KiB of memory, as an ET1100 has it.
 pub(super) const MEMORY: usize = 0x3000;
 
-/// What the master may write below [`RAM`]; all else is the device's to report.
+/// Registers that the master may write below [`RAM`]; the device reports all others.
 pub(super) fn is_writable(address: u16) -> bool {
     !matches!(address, 0x0000..=0x000F | 0x0012..=0x001F | 0x0110..=0x011F | 0x0130..=0x013F | 0x0140..=0x015F
         | 0x0440..=0x0441 | 0x0918..=0x091F | DC_DIFFERENCE..=0x092F | 0x0E00..=0x0EFF)

@@ -6,10 +6,10 @@ use super::objects::{Pdo, Profile};
 use super::registers::{ALIAS, SII_ADDRESS, SII_CONFIG, SII_CONTROL, SII_DATA};
 use super::wire::{put, u16_at, u32_at};
 
-/// Where the master's requests go (sync manager 0). Low in the 8 KiB of memory, as in the sample
+/// Address of the master's requests (sync manager 0). Low in the 8 KiB of memory, as in the sample
 /// code of the ETG.
 pub(super) const REQUEST: u16 = 0x1000;
-/// Where the device's responses are (sync manager 1).
+/// Address of the device's responses (sync manager 1).
 pub(super) const RESPONSE: u16 = 0x1080;
 /// Length of both mailboxes: room for an SDO of more than 100 bytes, and small enough that a
 /// bring-up of many devices stays short.
@@ -22,7 +22,7 @@ pub(super) const INPUTS: u16 = 0x1400;
 /// Size of the EEPROM: 16 kbit, as on most boards with an ET1100.
 const BYTES: usize = 2048;
 
-/// Who a device says it is.
+/// Identity that a device reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Identity {
     /// Vendor, as the ETG assigns it.
@@ -35,7 +35,7 @@ pub struct Identity {
     pub serial: u32,
 }
 
-/// What may be wrong with an EEPROM.
+/// Defect of an EEPROM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SiiDefect {
@@ -142,7 +142,7 @@ impl Sii {
         self.image.len() >= 16 && u16_at(&self.image, 14) == u16::from(checksum(&self.image[..14]))
     }
 
-    /// What the ESC takes from it at power-on.
+    /// Loads the values that the ESC takes from it at power-on.
     pub(super) fn load(&self, esc: &mut Esc) {
         let alias = if self.has_valid_checksum() { u16_at(&self.image, 8) } else { 0 };
         esc.set(ALIAS, &alias.to_le_bytes());

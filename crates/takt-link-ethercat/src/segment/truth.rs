@@ -1,4 +1,4 @@
-//! What really happened on the segment and when, to measure a master's latencies against.
+//! The real events on the segment and their times, to measure a master's latencies against.
 
 use serde::{Deserialize, Serialize};
 use takt_rt::clock::monotonic_ns;
@@ -33,10 +33,10 @@ pub enum Truth {
         /// The low 32 bits of the number of its cycle, where the master's frames carry it
         /// ([`frame::cycle`](crate::frame::cycle)).
         cycle: Option<u32>,
-        /// Where its first process data lie in the logical address space: reports frames of one
-        /// cycle apart.
+        /// Address of its first process data in the logical address space, which distinguishes
+        /// frames of one cycle.
         address: u32,
-        /// How long it was in the segment, and why.
+        /// Duration of its stay in the segment, and the reason.
         #[serde(flatten)]
         stay: Stay,
     },
@@ -104,7 +104,7 @@ impl Pulse {
     }
 }
 
-/// Where facts go; nowhere until somebody asks for them.
+/// Destination of facts; none until requested.
 #[derive(Debug, Default)]
 pub(super) struct Log(Option<Producer<Truth>>);
 

@@ -24,7 +24,7 @@ use super::process::{Outcome, Segment};
 use super::raw::{InterfaceError, RawSocket, check_name};
 use super::truth::{Pulse, Stay};
 
-/// How long the thread waits for a frame before it looks whether it shall stop.
+/// Time that the thread waits for a frame before it checks whether it must stop.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Longest frame taken: more than any master sends, so that a too long one is seen as such.
 const BUFFER: usize = 2048;
@@ -35,7 +35,7 @@ const LONG_NS: u64 = 200_000;
 /// Ethernet header included.
 pub const MTU: u32 = 1518;
 
-/// Why a segment cannot be put at an interface, or a pair not be made.
+/// Reason why a segment cannot be placed at an interface, or a pair not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum VethError {
     /// The interface, or the right to it.
@@ -46,9 +46,9 @@ pub enum VethError {
         "`ip {arguments}` failed: {answer}. Fix: run as root (CAP_NET_ADMIN), with iproute2 and the kernel module veth"
     )]
     Ip {
-        /// What was asked.
+        /// The arguments.
         arguments: String,
-        /// What it said.
+        /// Its message.
         answer: String,
     },
     /// The network namespace of the segment's end.
@@ -64,7 +64,8 @@ pub enum VethError {
 pub struct VethPair {
     master: String,
     segment: String,
-    /// Where the segment's end is; `None`: beside the master's, for want of the right to make one.
+    /// Namespace of the segment's end; `None`: next to the master's, for lack of the right to make
+    /// one.
     namespace: Option<Arc<Namespace>>,
 }
 
@@ -158,7 +159,7 @@ impl Drop for VethPair {
             // Standard error may be closed, and this may run while a panic unwinds.
             let _ = writeln!(
                 std::io::stderr(),
-                "the interfaces {} and {} are left behind: {error}",
+                "the interfaces {} and {} could not be removed: {error}",
                 self.master,
                 self.segment
             );
@@ -240,7 +241,7 @@ impl Server {
         self.thread.as_ref().map(Handle::tid)
     }
 
-    /// What the thread was granted.
+    /// Settings that the thread was granted.
     pub fn granted(&self) -> Option<&takt_rt::settings::Granted> {
         self.thread.as_ref().map(Handle::granted)
     }

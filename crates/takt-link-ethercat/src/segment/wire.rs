@@ -14,11 +14,11 @@ pub(super) const DATAGRAM_HEADER: usize = 10;
 /// Datagram header and working counter.
 pub(super) const DATAGRAM_OVERHEAD: usize = 12;
 
-/// Why a frame was left alone.
+/// Reason why a frame was ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// Shorter than its headers.
-    #[error("frame of {found} bytes, an EtherCAT frame has at least {expected}")]
+    #[error("frame of {found} bytes; an EtherCAT frame has at least {expected}")]
     TooShort {
         /// Bytes that are there.
         found: usize,
@@ -32,19 +32,19 @@ pub enum Malformed {
         found: u8,
     },
     /// The datagrams as the header counts them do not fit into the frame.
-    #[error("EtherCAT header counts {claimed} bytes of datagrams, the frame has room for {available}")]
+    #[error("EtherCAT header counts {claimed} bytes of datagrams, but the frame has room for {available}")]
     Length {
-        /// What the header says.
+        /// Length in the header.
         claimed: usize,
-        /// What is there.
+        /// Existing bytes.
         available: usize,
     },
     /// A datagram reaches beyond the last byte.
-    #[error("datagram at byte {at} with {claimed} bytes of data reaches beyond the frame's end at {end}")]
+    #[error("datagram at byte {at} with {claimed} bytes of data extends beyond the frame's end at {end}")]
     Datagram {
-        /// Where the datagram starts.
+        /// Begin of the datagram.
         at: usize,
-        /// What its header says.
+        /// Length in its header.
         claimed: usize,
         /// End of the datagrams.
         end: usize,
@@ -70,7 +70,7 @@ pub(super) enum Addressing {
     Broadcast,
 }
 
-/// What is done with the memory.
+/// Kind of memory access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     Read,

@@ -1,5 +1,5 @@
-//! What a cycle asks of the kernel: each method of a network interface's wire is one system call,
-//! and calls of a wire in simulated time are the same in every run.
+//! System calls of a cycle: each method of a network interface's wire is one system call, and calls
+//! of a wire in simulated time are the same in every run.
 
 use std::io;
 

@@ -1,5 +1,4 @@
-//! What a killed process leaves behind: nothing, by the word of `ip link` and of the directory of
-//! shared memory.
+//! Remains of a killed process: none, according to `ip link` and the directory of shared memory.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use crate::support;
@@ -112,7 +111,7 @@ fn nothing_stays_after_a_kill() {
     assert_eq!(left, BTreeSet::new(), "left in shared memory");
 }
 
-/// What the test above looks for is found where it is left.
+/// Remains like those that the test above looks for are found.
 #[test]
 fn what_stays_in_shared_memory_is_seen() {
     let planted = PathBuf::from(format!("/dev/shm/planted-{}", std::process::id()));

@@ -70,8 +70,7 @@ fn readers_never_see_half_a_cycle() {
 /// and is served before C. Meanwhile B runs at the priority of whoever waits.
 #[test]
 fn the_controller_waits_for_one_reader_and_lends_it_its_priority() {
-    let (mut publisher, mut readers) =
-        made(CacheKind::PiMutex, |config| config.max_lock_wait_us = 1_000_000);
+    let (mut publisher, mut readers) = made(CacheKind::PiMutex, |config| config.max_lock_wait_us = 1_000_000);
     let (mut b, mut c) = (readers.pop().unwrap(), readers.pop().unwrap());
     // SAFETY: gettid has no preconditions.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as i32;

@@ -25,9 +25,9 @@ use takt_link_ethercat::segment::veth::{Server, VethPair, serve};
 use takt_link_ethercat::segment::{Segment, SegmentConfig, SegmentControl, When, WireFault};
 use takt_rt::clock::monotonic_ns;
 
-/// What is planted. Far above what a busy machine does by itself, most of the time.
+/// The planted delay. Far above what a busy machine does by itself, most of the time.
 const PLANTED: Duration = Duration::from_millis(150);
-/// What is reported: half of it.
+/// Limits of the reports: half of it.
 const LIMITS: Limits = Limits { slow_ns: Some(75_000_000), late_ns: Some(75_000_000), period_ns: None };
 const PERIOD: Duration = Duration::from_millis(4);
 
@@ -37,7 +37,7 @@ fn skip(reason: &str) {
     takt_witness::skip!("{reason}");
 }
 
-/// What the wire does to the next frame with process data on its way to the devices.
+/// Treatment of the next frame with process data on its way to the devices.
 #[derive(Default)]
 struct Fate {
     hold: AtomicBool,

@@ -366,7 +366,7 @@ fn a_cycle_allocates_nothing_and_makes_no_system_call() {
 fn unknown_interfaces_are_reported_with_those_that_there_are() {
     let error = takt_link_ethercat::control::Interface::open("no-such-if").err().unwrap();
     assert!(matches!(error, ControlError::UnknownInterface { .. }));
-    assert!(error.to_string().contains("there are:"), "{error}");
+    assert!(error.to_string().contains("the interfaces are:"), "{error}");
     assert!(takt_link_ethercat::control::Interface::open("").is_err());
     assert!(takt_link_ethercat::control::Interface::open("a\0b").is_err());
 }

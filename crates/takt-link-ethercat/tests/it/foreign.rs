@@ -74,8 +74,8 @@ fn found(report: &Report) -> Vec<(FindingKind, Blame, u64)> {
     report.findings.iter().map(of).collect()
 }
 
-/// What `tshark` reads of `file`, a line for each packet that `filter` lets through; `None` without
-/// `tshark`.
+/// Fields of `file` as `tshark` reads them, a line for each packet that `filter` lets through;
+/// `None` without `tshark`.
 fn tshark(file: &[u8], filter: &str, fields: &[&str]) -> Option<Vec<Vec<String>>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bus.pcap");
@@ -249,7 +249,7 @@ fn frames_that_leave_in_pairs_are_no_period() {
     assert!(held.kinds.get(&FindingKind::SentLate) > Some(&400), "{:?}", held.kinds);
     let (_, held) = judged(PAIRS, &Limits { period_ns: Some(1_000_000), ..Limits::default() });
     assert!(
-        held.notes.iter().any(|note| note.contains("not 1000.0 µs as --period says")),
+        held.notes.iter().any(|note| note.contains("not 1000.0 µs as given with --period")),
         "{:?}",
         held.notes
     );

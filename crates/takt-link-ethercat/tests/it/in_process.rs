@@ -175,8 +175,8 @@ fn another_identity_is_reported() {
     });
 }
 
-/// What the master makes of broken EEPROMs is its own affair (ethercrab 0.7.1 panics on some of
-/// them): the segment must go on, and a sound EEPROM must make all well again.
+/// The master may react to broken EEPROMs as it likes (ethercrab 0.7.1 panics on some of them): the
+/// segment must go on, and a sound EEPROM must make all well again.
 #[test]
 fn broken_eeproms_do_not_break_the_segment() {
     for defect in [

@@ -32,7 +32,7 @@ fn options(attach: XdpAttach) -> XdpOptions {
     XdpOptions { attach, ..XdpOptions::default() }
 }
 
-/// Why AF_XDP is not to be had here: nobody's mistake.
+/// Whether AF_XDP is not available here, without anybody's mistake.
 fn not_here(error: &ControlError) -> bool {
     let text = error.to_string();
     text.contains("cap_net_admin") || text.contains("CONFIG_XDP_SOCKETS")
@@ -57,7 +57,7 @@ fn cable() -> Option<VethPair> {
     }
 }
 
-/// What `ip` says of an interface.
+/// Output of `ip` about an interface.
 fn shown(name: &str) -> String {
     let output = Command::new("ip").args(["-details", "link", "show", name]).output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -215,7 +215,7 @@ fn refusals_name_the_cause_and_the_way_out() {
     {
         let (_wire, _) = open_xdp(name, &XdpOptions::default()).unwrap();
         let error = refused(&XdpOptions::default());
-        assert!(error.contains("another AF_XDP socket has queue 0"), "{error}");
+        assert!(error.contains("another AF_XDP socket uses queue 0"), "{error}");
         // The program that is there is for the other queue.
         let c_name = std::ffi::CString::new(name).unwrap();
         let interface = xdp::nic::NicIndex::lookup_by_name(&c_name).unwrap().unwrap();
@@ -223,7 +223,7 @@ fn refusals_name_the_cause_and_the_way_out() {
         queues.set_rx_and_tx(2);
         interface.set_queue_counts(&queues).unwrap();
         let error = refused(&XdpOptions { queue: 1, ..XdpOptions::default() });
-        assert!(error.contains("another XDP program is at") && error.contains("xdp off"), "{error}");
+        assert!(error.contains("another XDP program is attached to") && error.contains("xdp off"), "{error}");
     }
     // Rights are the thread's: this one gives its own away for good.
     let error = std::thread::scope(|scope| {

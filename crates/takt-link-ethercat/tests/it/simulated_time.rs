@@ -24,7 +24,7 @@ struct Bench {
     link: Link,
     control: SegmentControl,
     time: SimulatedTime,
-    /// What the next frames do: microseconds of their way beside the usual; [`NEVER`].
+    /// Delays of the next frames: microseconds besides the usual time; [`NEVER`].
     way_us: Arc<AtomicU64>,
     next_ns: u64,
 }

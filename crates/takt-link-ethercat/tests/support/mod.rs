@@ -1,4 +1,4 @@
-//! What the tests with a real master share.
+//! Common parts of the tests with a real master.
 #![allow(
     clippy::unwrap_used,
     dead_code,

@@ -29,7 +29,7 @@ pub struct Mission {
     /// Joint angles in degrees, base to wrist 3, by name.
     #[serde(default)]
     pub waypoints_deg: BTreeMap<String, [f64; 6]>,
-    /// What to do, in order; after the last step it begins again.
+    /// Steps in order; after the last step it begins again.
     pub steps: Vec<Step>,
 }
 
@@ -47,7 +47,7 @@ const fn default_acceleration() -> f64 {
 pub enum Step {
     /// Move all joints to a target (`movej`).
     Move {
-        /// Where to.
+        /// Destination.
         to: Target,
         /// Speed of the leading joint in rad/s; the mission's when absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,12 +63,12 @@ pub enum Step {
     },
     /// Wait.
     Dwell {
-        /// How long, in seconds.
+        /// Duration, in seconds.
         seconds: f64,
     },
 }
 
-/// Where a move goes.
+/// Destination of a move.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Target {
@@ -104,7 +104,7 @@ impl Mission {
     pub fn check(&self) -> Result<(), RtdeError> {
         let refuse = |step, problem| Err(RtdeError::Mission { step, problem });
         if self.steps.is_empty() {
-            return refuse(0, String::from("there is no step; a mission needs at least one"));
+            return refuse(0, String::from("the mission has no steps; it needs at least one"));
         }
         // Also where no step uses them.
         for name in self.waypoints_deg.keys() {
@@ -157,7 +157,7 @@ impl Mission {
             Target::JointsDeg(angles) => angles,
             Target::Named(name) => self.waypoints_deg.get(name).ok_or_else(|| {
                 let known: Vec<_> = self.waypoints_deg.keys().map(String::as_str).collect();
-                format!("waypoint '{name}' is unknown, [waypoints_deg] has: {}", known.join(", "))
+                format!("waypoint '{name}' is unknown; [waypoints_deg] has: {}", known.join(", "))
             })?,
         };
         if let Some(angle) =

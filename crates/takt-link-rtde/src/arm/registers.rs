@@ -52,7 +52,7 @@ pub const GUARD_ARMED: i32 = GUARD_WAITING + 1;
 /// Greatest challenge: three times it fits a register.
 pub const MAX_CHALLENGE: i32 = 1_000_000;
 
-/// What the watchdog answers to a challenge.
+/// The watchdog's answer to a challenge.
 pub const fn answer(challenge: i32) -> i32 {
     challenge.wrapping_mul(3).wrapping_add(7)
 }

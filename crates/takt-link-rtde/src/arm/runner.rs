@@ -38,7 +38,7 @@ const INPUTS: [Variable; 10] = [
 /// Packets per second: a step takes seconds, so 25 Hz costs it nothing to speak of.
 const FREQUENCY_HZ: f64 = 25.0;
 
-/// How long a receive waits before the stop flag is looked at again.
+/// Time that a receive waits before the stop flag is checked again.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Silence after which the connection counts as lost.
@@ -49,7 +49,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// for an old one.
 const PACKETS_UNTIL_REPORTED_AGAIN: u32 = 13;
 
-/// How a step ended.
+/// Outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepOutcome {
     /// The program says that it is finished.
@@ -58,7 +58,7 @@ pub enum StepOutcome {
     Stopped,
 }
 
-/// What the runner reports.
+/// Event of the runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MissionEvent {
     /// Connected to the controller.
@@ -72,7 +72,7 @@ pub enum MissionEvent {
     CycleFinished,
     /// The connection is lost or was refused; it connects again.
     Lost {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -279,7 +279,7 @@ fn repeat(
     }
 }
 
-/// How far a mission is.
+/// Progress of a mission.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissionProgress {
     /// Whether the connection is up.
@@ -288,7 +288,7 @@ pub struct MissionProgress {
     pub steps_finished: u64,
     /// Whole cycles finished since the start.
     pub cycles_finished: u64,
-    /// Why the connection was lost or refused last.
+    /// Reason of the last loss or refusal of the connection.
     pub last_problem: Option<String>,
 }
 
@@ -334,7 +334,7 @@ impl MissionThread {
         Ok(Self { stop, progress, thread: Some(thread) })
     }
 
-    /// How far it is.
+    /// Its progress.
     pub fn progress(&self) -> MissionProgress {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -4,8 +4,8 @@
 //! that stamp is the clocks' offset plus the packet's delay, and a delay is never negative: so the
 //! least difference seen is the best knowledge of the offset (minimum-delay filter). Clocks drift,
 //! so the estimate may rise again, but no faster than clocks drift ([`MAX_DRIFT_PPM`]); a delay
-//! that creeps up faster than that shows as age. What this cannot see is a delay that was there
-//! from the first packet on and never varied: the round trip of the heartbeat bounds that.
+//! that creeps up faster than that shows as age. It cannot see a delay that was there from the
+//! first packet on and never varied: the round trip of the heartbeat bounds that.
 
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ pub const MAX_DRIFT_PPM: u64 = 200;
 /// were older than believed, or the clock is none.
 const LEAP_NS: i64 = 100_000_000;
 
-/// What a packet says of its own time.
+/// A packet's own time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Content {
@@ -51,10 +51,10 @@ struct Last {
     risen_ns: i64,
 }
 
-/// What is known of a packet's age.
+/// Knowledge about a packet's age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Followed {
-    /// What the packet says of its own time.
+    /// The packet's own time.
     pub content: Content,
     /// When it was measured, CLOCK_MONOTONIC nanoseconds.
     pub measured_ns: u64,

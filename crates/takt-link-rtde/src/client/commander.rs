@@ -33,7 +33,7 @@ impl Commander {
         }
     }
 
-    /// What the robot is to be reported last, a stop: when this is dropped, when its thread panics,
+    /// Sets the robot's last command, a stop: sent when this is dropped, when its thread panics,
     /// and by [`send_final_stop`](super::send_final_stop). Without it the last command stays in
     /// force until the robot's own watchdog ends it.
     pub fn at_end(&mut self, command: Command) {
@@ -74,10 +74,10 @@ impl Commander {
     }
 }
 
-/// How often the last command is tried.
+/// Number of attempts to send the last command.
 const LAST_TRIES: u32 = 20;
 
-/// How long a full socket is given between two tries of the last command.
+/// Pause for a full socket between two attempts to send the last command.
 const LAST_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
 impl Drop for Commander {

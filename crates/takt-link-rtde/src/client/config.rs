@@ -1,11 +1,11 @@
-//! How to reach a robot (`[robot.rtde]`).
+//! Connection to a robot (`[robot.rtde]`).
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use takt_rt::config::SettingError;
 
-/// How to reach the robot.
+/// Connection to the robot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RtdeConfig {

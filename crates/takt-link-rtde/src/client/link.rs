@@ -49,14 +49,14 @@ pub enum LinkEvent {
     Lost {
         /// When, CLOCK_MONOTONIC nanoseconds.
         at_ns: u64,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// Connecting again failed; it goes on.
     Retry {
         /// When, CLOCK_MONOTONIC nanoseconds.
         at_ns: u64,
-        /// Why it failed.
+        /// Reason of its failure.
         reason: String,
     },
     /// The controller says something to people.
@@ -78,8 +78,8 @@ struct Control {
     connections: u64,
 }
 
-/// What the receiver and the owner of the link share. Locked on connect, loss and messages only,
-/// never per packet, and never by the commander.
+/// State shared by the receiver and the owner of the link. Locked on connect, loss and messages
+/// only, never per packet, and never by the commander.
 #[derive(Debug, Default)]
 struct LinkState {
     control: Mutex<Control>,
@@ -101,7 +101,7 @@ impl LinkState {
     }
 }
 
-/// What [`Link::open`] hands out.
+/// Result of [`Link::open`].
 #[derive(Debug)]
 pub struct Opened {
     /// Keeps the connection.
@@ -162,7 +162,7 @@ impl Link {
         self.shared.lock().version
     }
 
-    /// How many connections there have been, the first included.
+    /// Number of connections so far, the first included.
     pub fn connections(&self) -> u64 {
         self.shared.lock().connections
     }

@@ -41,7 +41,7 @@ fn fraction(command: &Command) -> f64 {
     if command.speed_fraction.is_nan() { 0.0 } else { command.speed_fraction.clamp(0.0, 1.0) }
 }
 
-/// Decodes the values of [`OUTPUTS`]. Fields about time and connection are the caller's.
+/// Decodes the values of [`OUTPUTS`]. The caller handles time and connection.
 pub(super) fn decode(values: &[u8], state: &mut RobotState) -> Result<(), WireError> {
     recipe::decode(&OUTPUTS, values, state)
 }

@@ -1,4 +1,4 @@
-//! Where the links are: a capsule for each, driven by the joint angles.
+//! Places of the links: a capsule for each, driven by the joint angles.
 
 use std::ops::Range;
 
@@ -24,9 +24,9 @@ pub struct LinkCapsule {
 /// radius.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkShape {
-    /// Where the capsule's axis begins, metres.
+    /// Begin of the capsule's axis, metres.
     pub begin_m: f64,
-    /// Where it ends, metres.
+    /// Its end, metres.
     pub end_m: f64,
     /// Radius, metres.
     pub radius_m: f64,
@@ -79,7 +79,7 @@ impl Body {
     pub const NAMES: [&str; LINKS] =
         ["base", "shoulder", "upper-arm", "elbow", "forearm", "wrist-1", "wrist-2", "wrist-3"];
 
-    /// How many joints, from the base on, move each link.
+    /// Number of joints, from the base on, that move each link.
     pub const MOVED_BY: [usize; LINKS] = [0, 1, 2, 2, 3, 3, 4, 5];
 
     /// The links of a model that is calibrated as `arm` says; [`Model::arm`] where that is not
@@ -97,7 +97,7 @@ impl Body {
         &self.arm
     }
 
-    /// Where the links are at `joints_rad`.
+    /// Places of the links at `joints_rad`.
     pub fn at(&self, joints_rad: &[f64; 6]) -> Links {
         let own = joint_frames(&self.arm, joints_rad);
         let frames: [Isometry3<f64>; 6] = std::array::from_fn(|joint| own[joint] * self.frames[joint]);
@@ -141,9 +141,9 @@ impl Links {
         self.axes[joint.min(5)]
     }
 
-    /// How far a point that these joints (from 0) move can be from where it seems to be, when each
-    /// joint's angle is wrong by `errors_rad` at most: to first order, the sum over the joints of
-    /// angle times lever.
+    /// Largest distance of a point that these joints (from 0) move from its apparent place, when
+    /// each joint's angle is wrong by `errors_rad` at most: to first order, the sum over the joints
+    /// of angle times lever.
     pub fn displacement_m(&self, point: &Point3<f64>, joints: Range<usize>, errors_rad: &[f64; 6]) -> f64 {
         (joints.start..joints.end.min(6))
             .map(|joint| {

@@ -37,7 +37,7 @@ pub enum Model {
     Ur30,
 }
 
-/// What is known of a model.
+/// Data of a model.
 struct Data {
     /// d1, a2, a3, d4, d5, d6, metres.
     lengths_m: [f64; 6],
@@ -86,7 +86,7 @@ impl Model {
         }
     }
 
-    /// How far upper arm and forearm lie beside the plane of the shoulder, metres.
+    /// Distance of upper arm and forearm from the plane of the shoulder, metres.
     pub(super) const fn offsets_m(self) -> (f64, f64) {
         let [shoulder, elbow] = self.data().offsets_m;
         (shoulder, elbow)

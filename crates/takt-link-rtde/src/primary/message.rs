@@ -18,7 +18,7 @@ const MAX_LENGTH_M: f64 = 10.0;
 const MAX_OFFSET_M: f64 = 10_000.0;
 const MAX_ANGLE_RAD: f64 = 4.0 * std::f64::consts::PI;
 
-/// Why bytes are no message of the client interface.
+/// Reason why bytes are not a message of the client interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrimaryError {
     /// A size that no message has.
@@ -74,7 +74,7 @@ impl KinematicsInfo {
         Arm { a_m: self.a_m, d_m: self.d_m, alpha_rad: self.alpha_rad, theta_rad: self.theta_rad, ..*nominal }
     }
 
-    /// What a controller reports of an arm.
+    /// The controller's report on an arm.
     pub const fn of(arm: &Arm) -> Self {
         Self {
             checksums: [0; 6],
@@ -172,7 +172,7 @@ impl StateBuffer {
     /// Takes what has come; the kinematics once a state with them is whole.
     ///
     /// # Errors
-    /// What came is no stream of messages.
+    /// The received bytes are not a stream of messages.
     pub fn take(&mut self, received: &[u8]) -> Result<Option<KinematicsInfo>, PrimaryError> {
         self.bytes.extend_from_slice(received);
         while let Some((head, _)) = self.bytes.split_first_chunk::<HEAD_BYTES>() {

@@ -76,8 +76,8 @@ impl ServoLink {
         })
     }
 
-    /// What the program on the robot gets last if this process dies of a signal: `command`, a stop,
-    /// by [`send_final_stop`](crate::client::send_final_stop).
+    /// Sets the last command for the program on the robot if this process dies of a signal:
+    /// `command`, a stop, sent by [`send_final_stop`](crate::client::send_final_stop).
     pub fn at_death(&mut self, command: &ServoCommand) {
         let mut packet = [0; COMMAND_BYTES];
         let command = ServoCommand { count: LAST_COUNT, asked: STOP, ..*command };

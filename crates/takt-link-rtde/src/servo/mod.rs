@@ -40,7 +40,7 @@ pub struct ServoState {
     pub speed_fraction: f64,
     /// Newest count that the program has read.
     pub count_read: i32,
-    /// What the program does.
+    /// State of the program.
     pub program: ProgramState,
     /// Control cycles without a new count since the program follows, by its own account.
     pub missed: i32,

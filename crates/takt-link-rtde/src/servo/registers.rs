@@ -55,12 +55,12 @@ pub const SILENT_CYCLES_RANGE: std::ops::RangeInclusive<i32> = 1..=500;
 
 /// Fastest target that the program follows, rad/s (`takt_speed`).
 pub const MAX_SPEED_RAD_S: f64 = 3.2;
-/// How far from the arm the first target may be, rad (`takt_begin`).
+/// Largest distance of the first target from the arm, rad (`takt_begin`).
 pub const BEGIN_RAD: f64 = 0.02;
-/// How stopj slows the arm, rad/s² (`takt_deceleration`).
+/// Deceleration by stopj, rad/s² (`takt_deceleration`).
 pub const DECELERATION_RAD_S2: f64 = 4.0;
 
-/// What the program on the robot does, by its own account ([`STATE`]).
+/// State of the program on the robot, by its own account ([`STATE`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProgramState {

@@ -1,4 +1,4 @@
-//! What the simulated controller is and does (`[robot.simulator]`, `takt simulate`).
+//! Properties of the simulated controller (`[robot.simulator]`, `takt simulate`).
 
 use serde::{Deserialize, Serialize};
 use std::f64::consts::{FRAC_PI_2, TAU};
@@ -9,7 +9,7 @@ use takt_rt::config::SettingError;
 
 use crate::kinematics::{Arm, Model};
 
-/// What the robot-side watchdog does when the heartbeat dries up (`rtde_set_watchdog`).
+/// Action of the robot-side watchdog when the heartbeat stops (`rtde_set_watchdog`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WatchdogAction {
@@ -20,7 +20,7 @@ pub enum WatchdogAction {
     Stop,
 }
 
-/// What is added to the nominal Denavit-Hartenberg parameters, joint by joint.
+/// Addends to the nominal Denavit-Hartenberg parameters, joint by joint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Calibration {
@@ -48,7 +48,7 @@ impl Calibration {
     }
 }
 
-/// Which program the simulated controller has.
+/// Program of the simulated controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SimProgram {
@@ -91,9 +91,9 @@ pub struct SimConfig {
     pub controller_version: [u32; 4],
     /// Variables that this controller lacks, to see how clients take it. Default none.
     pub missing_variables: Vec<String>,
-    /// Which arm it is. Default `ur10e`.
+    /// Model of the arm. Default `ur10e`.
     pub model: Model,
-    /// How this arm differs from the nominal one, as every real arm does. Default: not at all.
+    /// Difference of this arm from the nominal one, as of every real arm. Default: not at all.
     pub calibration: Calibration,
     /// Whether rendered cameras see this arm. Default false: a cell whose cameras do not look at
     /// the arm is cheaper to render.
@@ -103,16 +103,16 @@ pub struct SimConfig {
     /// Tool centre point in the flange frame: metres and rotation vector. Default 0.2 m along the
     /// flange axis: a suction gripper with the camera ring behind it.
     pub tcp: [f64; 6],
-    /// How fast the speed fraction changes with the slider, per second. Default 4: full speed to
+    /// Rate at which the speed fraction follows the slider, per second. Default 4: full speed to
     /// standstill in 0.25 s. A modelling choice near a stop of category 1 or 2 at moderate speed; a
     /// real arm's stop time and way come from the maker's stop data for its speed, payload and
     /// reach.
     pub slider_rate_per_s: f64,
-    /// How fast a pause, a stop or the watchdog slows the arm, per second. Default 4, for the same
-    /// reason.
+    /// Rate at which a pause, a stop or the watchdog slows the arm, per second. Default 4, for the
+    /// same reason.
     pub pause_rate_per_s: f64,
-    /// How fast protective stop, emergency stop and power-off slow the arm, per second. Default 10:
-    /// brakes.
+    /// Rate at which protective stop, emergency stop and power-off slow the arm, per second.
+    /// Default 10: brakes.
     pub emergency_rate_per_s: f64,
     /// Whether a program runs at the start. Default true: nobody stands at the simulated pendant.
     pub autoplay: bool,
@@ -121,7 +121,7 @@ pub struct SimConfig {
     /// Least rate of heartbeats in Hz, as in `takt_watchdog.script`. Default 10: a safety job at
     /// 500 Hz misses 50 cycles before the robot stops by itself.
     pub watchdog_min_hz: f64,
-    /// What the watchdog does. Default stop, as the shipped script.
+    /// Action of the watchdog. Default stop, as the shipped script.
     pub watchdog_action: WatchdogAction,
     /// Whether the program plays again by itself once the heartbeat is back. Default false, as on a
     /// real robot, where a person or the dashboard presses play.
@@ -131,8 +131,8 @@ pub struct SimConfig {
     /// priority, else it starves and looks like a lost link. Without the privilege the simulator
     /// runs without and says so.
     pub fifo_priority: u8,
-    /// Where the controller writes a log of its own, a CSV row for every cycle: commands as they
-    /// arrived, what the arm did, and when (CLOCK_MONOTONIC). Default none: 60 kB a second.
+    /// Path of the controller's own log, a CSV row for every cycle: commands as they arrived, the
+    /// arm's motion, and the time (CLOCK_MONOTONIC). Default none: 60 kB a second.
     pub log: Option<PathBuf>,
 }
 

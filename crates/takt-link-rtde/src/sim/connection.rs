@@ -31,12 +31,12 @@ impl Connection {
         self.stream.read(free)
     }
 
-    /// How many bytes the kernel has not taken yet.
+    /// Number of bytes that the kernel has not accepted yet.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Keeps bytes for the next [`flush`](Self::flush). How many may wait is the protocol's to say.
+    /// Keeps bytes for the next [`flush`](Self::flush). The protocol defines how many may wait.
     pub(super) fn keep(&mut self, bytes: &[u8]) {
         self.waiting.extend_from_slice(bytes);
     }

@@ -62,7 +62,7 @@ pub(super) struct Controller {
     pub(super) slider: f64,
     /// Slider as followed: its rate of change is limited.
     pub(super) slider_followed: f64,
-    /// What pause, stop and brakes leave of the speed, 0 to 1.
+    /// Part of the speed left by pause, stop and brakes, 0 to 1.
     pub(super) run_scale: f64,
     /// Standard outputs in bits 0..8, configurable in 8..16, tool in 16..18.
     pub(super) digital_outputs: u64,
@@ -83,7 +83,7 @@ pub(super) struct Controller {
     pub(super) cycles: u64,
     /// Cycles that the simulator was kept from: the arm stood still, the clock did not.
     pub(super) cycles_lost: u64,
-    /// What the controller has to say; the server sends it to all clients.
+    /// Messages of the controller; the server sends them to all clients.
     pub(super) texts: Vec<String>,
 }
 
@@ -272,8 +272,8 @@ impl Controller {
         }
     }
 
-    /// What the script does at its start and when the heartbeat is silent: red light, slider at its
-    /// stop.
+    /// Actions of the script at its start and when the heartbeat is silent: red light, slider at
+    /// its stop.
     fn show_stop(&mut self) {
         self.set_outputs(0, LIGHTS, RED);
         self.slider = 0.0;
@@ -330,7 +330,7 @@ impl Controller {
         self.log_text(format!("RTDE watchdog: input_int_register_24 not updated at {least_hz} Hz"));
     }
 
-    /// What the program does, one look per cycle.
+    /// One cycle of the program.
     fn run_program(&mut self, made_up: bool) {
         self.wish = Wish::Rest;
         if self.runtime != RuntimeState::Playing {
@@ -353,7 +353,7 @@ impl Controller {
         }
     }
 
-    /// What `takt_cell.script` does once its watchdog is armed.
+    /// Actions of `takt_cell.script` once its watchdog is armed.
     fn run_takt_cell(&mut self) {
         let registers = &mut self.registers;
         if let Some(motion) = &self.motion {
@@ -433,7 +433,7 @@ impl Controller {
         }
     }
 
-    /// What servoj, stopj, pause and brakes make of the joints.
+    /// Moves the joints by servoj, stopj, pause and brakes.
     fn move_servo(&mut self, dt_s: f64, healthy: bool) {
         let (joints, speeds) = (&mut self.joints_rad, &mut self.speeds_rad_s);
         if self.runtime == RuntimeState::Playing && healthy {
@@ -466,7 +466,7 @@ impl Controller {
         servo::brake(joints, speeds, rate * fastest, dt_s);
     }
 
-    /// What the arm follows: slider times what pause, stop and brakes leave.
+    /// Speed fraction that the arm follows: slider times the part left by pause, stop and brakes.
     pub(super) fn speed_fraction(&self) -> f64 {
         self.slider_followed * self.run_scale
     }

@@ -33,11 +33,11 @@ pub const SERVO_COLUMNS: &str = "target_0,target_1,target_2,target_3,target_4,ta
 /// Rows that wait for the disk: 16 s at 500 Hz.
 const CAPACITY: usize = 1 << 13;
 
-/// How often the file is written: a test that follows the log is not much behind, and the disk is
-/// left alone.
+/// Period at which the file is written: a test that follows the log is not much behind, and the
+/// disk is spared.
 const WRITE_EVERY: Duration = Duration::from_millis(10);
 
-/// What one cycle of the controller was.
+/// One cycle of the controller.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Row {
     mono_ns: u64,
@@ -61,7 +61,7 @@ pub(super) struct Row {
     servo: Option<ServoRow>,
 }
 
-/// What [`SERVO_COLUMNS`] name.
+/// Values of [`SERVO_COLUMNS`].
 #[derive(Clone, Copy, Debug, Default)]
 struct ServoRow {
     targets_rad: [f64; 6],

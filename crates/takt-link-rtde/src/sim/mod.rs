@@ -11,7 +11,7 @@
 //! One thread, `ursim`, does everything once per 2 ms cycle, as the controller does: take inputs
 //! in, move, send outputs. It sleeps in between.
 //!
-//! What it does not model: forces, dynamics, collisions, self-collision, tool payload.
+//! It does not model forces, dynamics, collisions, self-collision or tool payload.
 
 mod config;
 mod connection;
@@ -80,7 +80,7 @@ pub enum Fault {
     RawBytes(Vec<u8>),
 }
 
-/// What the simulated robot does now.
+/// Present state of the simulated robot.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct SimState {
     /// Cycles since the start.
@@ -112,7 +112,7 @@ pub struct SimState {
     /// Whether the program's watchdog is armed: heartbeat and challenge have changed since the
     /// program started.
     pub watchdog_armed: bool,
-    /// How often the watchdog has stopped the robot.
+    /// Number of times that the watchdog has stopped the robot.
     pub watchdog_trips: u64,
     /// Number of the newest finished move of the program.
     pub finished_move: i32,
@@ -174,17 +174,17 @@ impl Simulator {
         Ok(Self { shared, rtde, dashboard, primary, thread: Some(thread) })
     }
 
-    /// Where RTDE is served.
+    /// Address of RTDE.
     pub const fn rtde_address(&self) -> SocketAddr {
         self.rtde
     }
 
-    /// Where the dashboard server is.
+    /// Address of the dashboard server.
     pub const fn dashboard_address(&self) -> SocketAddr {
         self.dashboard
     }
 
-    /// Where the primary client interface is.
+    /// Address of the primary client interface.
     pub const fn primary_address(&self) -> SocketAddr {
         self.primary
     }
@@ -195,7 +195,7 @@ impl Simulator {
         self.shared.has_faults.store(true, Ordering::Release);
     }
 
-    /// What the robot does now, at most one cycle old.
+    /// State of the robot, at most one cycle old.
     pub fn state(&self) -> SimState {
         lock(&self.shared.state).clone()
     }

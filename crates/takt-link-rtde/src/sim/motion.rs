@@ -16,7 +16,7 @@ pub(super) struct Move {
     elapsed_s: f64,
 }
 
-/// Where a move is.
+/// Position within a move.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
     pub(super) joints_rad: [f64; 6],
@@ -52,7 +52,7 @@ impl Move {
         Some(Self { from, share, way, peak, acceleration: acceleration_rad_s2, elapsed_s: 0.0 })
     }
 
-    /// How long it takes at full speed fraction, in seconds.
+    /// Its duration at full speed fraction, in seconds.
     pub(super) fn duration_s(&self) -> f64 {
         if self.way > 0.0 { self.way / self.peak + self.peak / self.acceleration } else { 0.0 }
     }

@@ -1,5 +1,4 @@
-//! What the program on the simulated controller does: `takt_watchdog.script`, and a user's own
-//! motion.
+//! Program on the simulated controller: `takt_watchdog.script`, and a user's own motion.
 
 use super::controller::Registers;
 use super::motion::Move;

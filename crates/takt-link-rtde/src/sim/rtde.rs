@@ -24,7 +24,7 @@ const MAX_RECIPES: usize = 255;
 /// Bytes that wait for a client that does not read, before new packets are left out.
 const MAX_WAITING_BYTES: usize = 4 * MAX_OUTPUT_BYTES;
 
-/// How a packet is to be sent, for fault injection.
+/// Delivery of a packet, for fault injection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delivery {
     Whole,
@@ -34,7 +34,7 @@ pub(super) enum Delivery {
     Cut,
 }
 
-/// What became of the output packet of this cycle.
+/// Outcome of this cycle's output packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     NotDue,

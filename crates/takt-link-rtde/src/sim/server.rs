@@ -18,8 +18,8 @@ use crate::RtdeError;
 
 const CYCLE_NS: u64 = 1_000_000_000 / CYCLE_HZ as u64;
 
-/// Cycles that are made up for after the thread was kept from running: 0.1 s. What is missed beyond
-/// that is lost, as simulated time may be.
+/// Cycles that are made up for after the thread was kept from running: 0.1 s. Cycles missed beyond
+/// that are lost, as simulated time may be.
 const MAX_CATCH_UP: u64 = 50;
 
 /// Clients of each kind at a time; more are closed at once.

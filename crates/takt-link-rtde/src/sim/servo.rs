@@ -1,4 +1,4 @@
-//! What `takt_servo.script` does on the simulated controller, and how the arm follows servoj.
+//! Behaviour of `takt_servo.script` on the simulated controller, and of the arm under servoj.
 //!
 //! The maker says of servoj (URScript manual, article "ServoJ command"): `gain` works as the P-term
 //! of a PID controller, and `lookahead_time` projects the current position forward in time with the
@@ -22,11 +22,11 @@ use crate::servo::registers as reg;
 /// the maker publishes none; joints of these arms accelerate by some tens of rad/s2 at most.
 const SUDDEN_RAD_S2: f64 = 40.0;
 
-/// How far a servoj in progress may be from its end and still count as over: rounding of the speed
+/// Distance from its end at which a running servoj counts as complete: rounding of the speed
 /// fraction.
 const OVER: f64 = 1e-9;
 
-/// What the program wants of the arm in this cycle.
+/// The program's request to the arm in this cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     /// Nothing: it waits.
@@ -53,12 +53,12 @@ pub(super) struct ServoProgram {
     silent: i32,
     missed: i32,
     longest: i32,
-    /// What is left of the servoj in progress, cycles.
+    /// Rest of the running servoj, cycles.
     left: f64,
 }
 
 impl ServoProgram {
-    /// What comes before the first loop.
+    /// The part before the first loop.
     pub(super) fn begin(&mut self, registers: &mut Registers) {
         *self = Self { found: registers.input_int[reg::COUNT], ..Self::default() };
         registers.output_int[reg::COUNT_READ] = 0;
@@ -67,7 +67,7 @@ impl ServoProgram {
         registers.output_int[reg::STATE] = self.state.to_register();
     }
 
-    /// What the controller's own watchdog (`rtde_set_watchdog`) is set to, where it is set.
+    /// Rate of the controller's own watchdog (`rtde_set_watchdog`), if set.
     pub(super) fn watchdog_hz(&self) -> Option<f64> {
         let hz = 0.5 * f64::from(super::CYCLE_HZ) / f64::from(self.limit.max(1));
         (self.state == ProgramState::Following).then_some(hz)
@@ -108,7 +108,7 @@ impl ServoProgram {
         Wish::Stop
     }
 
-    /// What comes between the first count and the loop.
+    /// The part between the first count and the loop.
     fn take_on(&mut self, registers: &mut Registers, joints_rad: &[f64; 6], count: i32) {
         self.limit = registers.input_int[reg::SILENT_CYCLES];
         self.lookahead_s = registers.input_double[reg::LOOKAHEAD];

@@ -7,7 +7,7 @@ use crate::RtdeError;
 use crate::arm::{Mission, Step};
 use crate::kinematics::Arm;
 
-/// Where the arm is at one moment of a mission.
+/// State of the arm at one moment of a mission.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MissionSample {
     /// Since the start, seconds.

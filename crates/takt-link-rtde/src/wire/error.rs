@@ -1,14 +1,14 @@
-//! What can be wrong with bytes that should be RTDE.
+//! Errors of bytes that should be RTDE.
 
 use thiserror::Error;
 
-/// Why bytes are not an RTDE packet, or values do not fit into one.
+/// Reason why bytes are not an RTDE packet, or values do not fit into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum WireError {
     /// The size field is smaller than the header that holds it.
     #[error(
-        "RTDE packet announces {announced} bytes, but its header alone has 3: the peer does not speak RTDE, \
-         or the stream lost its place; reconnect"
+        "RTDE packet announces {announced} bytes, but its header alone has 3: the peer does not speak RTDE, or the stream lost \
+         synchronisation; reconnect"
     )]
     SizeTooSmall {
         /// Size field as received.
@@ -55,7 +55,7 @@ pub enum WireError {
     NotText,
     /// A list of variable names is longer than the controller takes.
     #[error(
-        "RTDE name list has {received} bytes, a controller takes at most {limit}; ask for fewer variables"
+        "RTDE name list has {received} bytes, a controller accepts at most {limit}; request fewer variables"
     )]
     NamesTooLong {
         /// Length of the list.

@@ -69,7 +69,7 @@ impl DataType {
     ];
 }
 
-/// What a controller answers for one variable of a recipe.
+/// A controller's answer for one variable of a recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The variable is in the recipe and has this type.

@@ -51,9 +51,9 @@ impl TryFrom<u8> for PacketType {
 /// One framed packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// What it is.
+    /// Its type.
     pub kind: PacketType,
-    /// What follows the header.
+    /// Content after the header.
     pub payload: &'a [u8],
 }
 

@@ -1,4 +1,4 @@
-//! What client and controller say to each other, as packets.
+//! Messages between client and controller, as packets.
 
 use super::{Fields, Packet, PacketType, PacketWriter, WireError};
 
@@ -29,13 +29,13 @@ impl std::fmt::Display for ControllerVersion {
 pub struct Message<'a> {
     /// The text.
     pub text: &'a str,
-    /// Which part of the controller says it.
+    /// Part of the controller that sent it.
     pub source: &'a str,
     /// 0 exception, 1 error, 2 warning, 3 information.
     pub level: u8,
 }
 
-/// What a client sends.
+/// Message of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Request<'a> {
     /// Ask for a protocol version.
@@ -69,7 +69,7 @@ pub enum Request<'a> {
     Text(Message<'a>),
 }
 
-/// What a controller sends.
+/// Message of a controller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reply<'a> {
     /// Whether the protocol version is accepted.

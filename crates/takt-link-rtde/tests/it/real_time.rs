@@ -1,5 +1,5 @@
-//! What the safety thread calls on the link: no allocation and no free, also while the link drops
-//! and comes back (the descriptors of lost connections are closed by the receiver thread).
+//! Calls of the safety thread on the link: no allocation and no free, also while the link drops and
+//! comes back (the descriptors of lost connections are closed by the receiver thread).
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use crate::support;

@@ -1,4 +1,4 @@
-//! What the tests share: a simulator and a link on free ports, and waiting for a condition.
+//! Common parts of the tests: a simulator and a link on free ports, and waiting for a condition.
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 
 use std::time::{Duration, Instant};

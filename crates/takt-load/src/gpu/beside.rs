@@ -1,5 +1,5 @@
-//! What the processes of GPU interference find in their environment: how programs share a device is
-//! reported to the driver so, and only when a program starts.
+//! Environment of GPU interference processes: the driver learns the way of sharing from it, and
+//! only when a program starts.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -30,7 +30,7 @@ impl Drop for Beside {
     }
 }
 
-/// What is set now.
+/// The present variables.
 pub(super) fn variables() -> Variables {
     lock().clone()
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::{DeviceInfo, Interference, InterferenceWork, Line};
 use crate::tool::Process;
 
-/// Why there is no such process, or none that works.
+/// Reason why there is no such process, or none that works.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GpuLoadError {
@@ -22,14 +22,14 @@ pub enum GpuLoadError {
         /// The system's answer.
         source: io::Error,
     },
-    /// What is asked of it cannot be passed on.
-    #[error("what is asked of the GPU's load: {0}")]
+    /// The request cannot be passed on.
+    #[error("request to the GPU's load: {0}")]
     Asked(#[from] serde_json::Error),
     /// It has ended, with what it said of it.
     #[error("{0}")]
     Ended(String),
     /// It runs, and its first piece of work does not end.
-    #[error("no work has run on the device")]
+    #[error("no work ran on the device")]
     Silent,
 }
 
@@ -91,7 +91,7 @@ impl GpuLoad {
         }
     }
 
-    /// Why it works no more.
+    /// Reason why it no longer works.
     pub fn death(&mut self) -> Option<String> {
         if let Some(process) = &mut self.process
             && let Some(ended) = process.reap(false)

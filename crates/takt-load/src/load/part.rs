@@ -93,7 +93,7 @@ impl Part {
             Engine::Threads(workers) => await_threads(workers, until),
             Engine::Gpu(gpu) => gpu.await_ready(until).map_err(|error| error.to_string()).map(|device| {
                 if device.emulated {
-                    self.stand_in = Some(format!("{}: its figures say nothing of a GPU", device.name));
+                    self.stand_in = Some(format!("{}: its figures say nothing about a GPU", device.name));
                 }
                 self.version = Some(format!("{} ({})", device.name, device.uuid));
                 1
@@ -104,7 +104,7 @@ impl Part {
                 }
                 match noise.work().iter().filter(|work| work.operations == 0).count() {
                     0 => Ok(noise.len()),
-                    idle => Err(format!("{idle} of {} threads never came to run", noise.len())),
+                    idle => Err(format!("{idle} of {} threads never ran", noise.len())),
                 }
             }
         };
@@ -131,7 +131,7 @@ impl Part {
         };
         self.died = why.map(|mut why| {
             if system::oom_kills() > oom_kills {
-                why.push_str("; meanwhile the kernel killed processes for want of memory");
+                why.push_str("; meanwhile the kernel killed processes because memory ran out");
             }
             Death { after_s, why }
         });
@@ -216,7 +216,7 @@ fn await_threads(workers: &Workers, until: Instant) -> Result<usize, String> {
             return Ok(workers.len());
         }
         if Instant::now() > until {
-            return Err("not every thread came to run".into());
+            return Err("not every thread ran".into());
         }
         std::thread::sleep(Duration::from_millis(1));
     }

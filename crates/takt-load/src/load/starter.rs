@@ -22,8 +22,8 @@ use crate::profile::{Component, Profile};
 use crate::system::{self, Counters, Memory};
 use crate::tool::{self, HACKBENCH_SIDE, Repeated, Repeats, StressNg, Tools};
 
-/// How long the components of a profile may take to come to run, all together. On a small computer
-/// that a load of noise occupies already, 800 processes of hackbench take seconds.
+/// Time in which all components of a profile together must start to run. On a small computer that
+/// is already busy with noise, 800 processes of hackbench take seconds.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// Most threads that stand in for hackbench: its 40 processes per group would be many stacks.
@@ -156,7 +156,7 @@ impl Starter<'_> {
                     }
                     Err(reason) => {
                         let job = builtin::disk(scratch, bytes, u64::MAX).map_err(failed)?;
-                        let asked = format!("{file}, as fast as it goes, by a thread");
+                        let asked = format!("{file}, as fast as possible, by a thread");
                         Ok(make(Engine::Threads(threads(Ok(vec![job]))?), asked, None, Some(reason)))
                     }
                 }
@@ -225,7 +225,7 @@ impl Starter<'_> {
                     let jobs: io::Result<Vec<_>> = (0..pairs).map(|_| builtin::ping_pong(100)).collect();
                     let jobs = jobs.map(|pairs| pairs.into_iter().flatten().collect());
                     let asked = format!(
-                        "{pairs} pairs of threads with messages of 100 bytes, for hackbench's {} processes",
+                        "{pairs} pairs of threads with messages of 100 bytes, instead of hackbench's {} processes",
                         groups * 2 * HACKBENCH_SIDE
                     );
                     Ok(make(Engine::Threads(threads(jobs)?), asked, None, Some(reason)))
@@ -343,7 +343,7 @@ impl Starter<'_> {
                 what: "memory",
                 available: memory.available,
                 reserve: memory.reserve(),
-                fix: "end other programs, or leave the memory component out",
+                fix: "end other programs, or omit the memory component",
             }
         })
     }
@@ -361,17 +361,17 @@ impl Starter<'_> {
                 what: "disk space",
                 available: free,
                 reserve: free.saturating_sub(free / 4),
-                fix: "name a scratch folder on a disk with room",
+                fix: "name a scratch folder on a disk with free space",
             });
         }
         // In such a file system the file would lie in memory, which only the memory component may
         // fill.
         if matches!(system.f_type as u64, TMPFS | RAMFS) {
-            let source = io::Error::other("is kept in memory (tmpfs or ramfs), so no disk would be written");
+            let source = io::Error::other("is in memory (tmpfs or ramfs), so no disk would be written");
             return Err(error(source));
         }
         let file = fs::canonicalize(self.scratch).unwrap_or_else(|_| self.scratch.to_owned());
-        Ok((bytes, format!("a nameless file of {} MiB in {}", bytes / MIB, file.display())))
+        Ok((bytes, format!("an unnamed file of {} MiB in {}", bytes / MIB, file.display())))
     }
 }
 

@@ -154,7 +154,7 @@ fn ticks_used(stress: &StressNg) -> u64 {
     family.iter().map(|each| each.cpu_ticks).sum()
 }
 
-/// What other stressors of the profile take to begin is no time of the memory's work.
+/// The start-up time of the profile's other stressors is not part of the memory's working time.
 #[test]
 fn memory_stress_is_held_still_outside_the_window() {
     if !has("stress-ng", "--version") {

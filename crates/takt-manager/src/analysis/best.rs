@@ -13,7 +13,7 @@
 use takt_model::{CallbackId, CallbackKind, ExecutorKind, Model, TopicId};
 
 /// The least latency of a path of callbacks, from the release of the first to the end of the last.
-/// What was never seen counts as nothing.
+/// A callback that was never seen counts as zero.
 #[must_use]
 pub fn best_case(model: &Model, path: &[usize]) -> u64 {
     let _spent = crate::spent::on(crate::spent::Part::Timing);

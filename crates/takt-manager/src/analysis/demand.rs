@@ -1,4 +1,4 @@
-//! What a core has to do from the beginning of a busy window on, and when it is done.
+//! Work of a core from the beginning of a busy window on, and the time at which it is done.
 
 use std::cell::OnceCell;
 
@@ -27,7 +27,7 @@ struct Step {
     from_ns: u64,
     /// so much is needed.
     busy_ns: u64,
-    /// What fits beside that at most, here or in a shorter interval.
+    /// Largest additional work that fits, here or in a shorter interval.
     fits_ns: u64,
 }
 
@@ -87,8 +87,8 @@ impl CoreDemand {
         })
     }
 
-    /// What can be left to do at most in a closed interval of this length that begins within a busy
-    /// window; `None`: that was not looked at.
+    /// Largest work that can be left in a closed interval of this length that begins within a busy
+    /// window; `None`: that was not computed.
     pub fn left(&self, length_ns: u64) -> Option<u64> {
         if length_ns > self.to_ns {
             return None;

@@ -3,7 +3,7 @@
 //!
 //! The equations are those of the crate `response-time-analysis` ([`super`] says which), which
 //! knows neither suspension nor ticks; a test holds these here against the crate's where both
-//! apply. Where the crate inverts the supply for so much *work*, here a load is inverted: work,
+//! apply. The crate inverts the supply for an amount of *work*; here a load is inverted: work,
 //! length and number of suspensions ([`super::supply`]). Executors do not preempt callbacks, so a
 //! callback that suspends itself holds up all others, and everything that runs before the callback
 //! under analysis counts with its suspensions.
@@ -52,16 +52,16 @@ pub(super) struct Demand<'a> {
     pub arrivals: Arrivals<'a>,
 }
 
-/// What a search for a callback's bound is about.
+/// Conditions of a search for a callback's bound.
 #[derive(Debug, Clone, Copy)]
 struct Sought {
-    /// What is no greater is as good as this.
+    /// Bounds up to this are equally good.
     floor_ns: u64,
-    /// What is no less is as good as none. Of a chain that ends at the callback that is not known.
+    /// Bounds from this on are useless. `None` for a chain that ends at the callback.
     below_ns: Option<u64>,
 }
 
-/// How a callback counts in the search for when another one starts (RTSS'21, definition 5).
+/// Role of a callback in the search for the start of another one (RTSS'21, definition 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Interference {
     /// The one under analysis itself.
@@ -217,8 +217,8 @@ impl<'a> Served<'a> {
     /// Of a callback with what an activation costs that is the last of so many.
     ///
     /// Activations that come later end no earlier, so that of several in a row none takes longer
-    /// than from the first one's arrival to the last one's end. Where that is no more than what is
-    /// known of those before, they are passed over.
+    /// than from the first one's arrival to the last one's end. If that is no more than the known
+    /// value of the earlier ones, they are skipped.
     fn polled_members(
         &self,
         on: Supply,
@@ -270,7 +270,7 @@ impl<'a> Served<'a> {
         (finish.saturating_sub(least)).max(offset) + 1
     }
 
-    /// What the last of so many activations adds to those before it.
+    /// Load that the last of so many activations adds to the earlier ones.
     fn marginal(&self, own: usize, count: u64) -> Load {
         let activity = self.demands[own].activity;
         activity.load(count).without(activity.load(count.saturating_sub(1)))
@@ -308,7 +308,7 @@ impl<'a> Served<'a> {
         best
     }
 
-    /// How others count, seen from the one under analysis.
+    /// Roles of the other callbacks, seen from the one under analysis.
     fn kinds(&self, own: usize) -> impl Iterator<Item = Interference> + '_ {
         let timers_first =
             matches!(self.workload.executors[self.server].order, Order::WaitSet { timers_first: true });

@@ -11,7 +11,7 @@ use super::Bound;
 /// Bounds of one executor's callbacks, in its order; `None`: without bound.
 pub(super) type Bounds = Rc<Vec<Option<Bound>>>;
 
-/// Bounds above these floors, in the executor's order. What is no greater is not known exactly.
+/// Bounds above these floors, in the executor's order. A smaller value is not known exactly.
 #[derive(Debug, Clone)]
 pub(super) struct AboveFloors {
     pub floors_ns: Vec<u64>,
@@ -30,7 +30,7 @@ impl AboveFloors {
 }
 
 impl Bound {
-    /// What is known to be reached, whoever said so; `None`: nothing is.
+    /// A value that is known to be reached, whatever its source; `None`: there is none.
     pub(super) fn floor(ns: u64) -> Option<Self> {
         (ns > 0).then_some(Self { ns, ..Self::NONE })
     }

@@ -4,8 +4,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 pub(super) type HashMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Fast>>;
 
-/// A multiplication for each number, as in the compiler's own (FxHash). Who could choose keys that
-/// collide could choose the workload, too.
+/// A multiplication for each number, as in the compiler's own (FxHash). An attacker who could
+/// choose colliding keys could choose the workload, too.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Fast(u64);
 

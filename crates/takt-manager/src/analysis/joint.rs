@@ -12,9 +12,9 @@
 //! these messages. Of a core `p` let `A` be the set of its executors as there, but with those that
 //! the chain passes in it, and `r = a - b` the last moment at or before `a` at which nothing of `A`
 //! is pending. From `r` to `a`, and whenever the instance is pending there, the core runs something
-//! of `A` or outside of it, or what is pending in `A` is suspended. What is run and suspended from
-//! `r` to `a + L` is no more than the demand `W_p` of what arrives meanwhile, so that the instance
-//! is pending on `p` for at most `W_p(b + L) - b`, and
+//! of `A` or outside of it, or what is pending in `A` is suspended. The work run and suspended from
+//! `r` to `a + L` is no more than the demand `W_p` of the arrivals in that time, so the instance is
+//! pending on `p` for at most `W_p(b + L) - b`, and
 //!
 //! ```text
 //! L <= D + sum over cores of max over b (W_p(b + L) - b)
@@ -25,8 +25,8 @@
 //! the chain comes to it. Demands are those of closed intervals, so that at the least solution all
 //! that has arrived is done, the instance among it.
 //!
-//! Where executors have ranks ([`super::ranks`]), those behind all that the chain passes on a core
-//! do not count there.
+//! With ranks of executors ([`super::ranks`]), those behind all that the chain passes on a core do
+//! not count there.
 //!
 //! A chain is cut into such parts where the sum is least. Parts of one callback, and of several of
 //! one executor, have the bounds of their executor's analysis.
@@ -44,11 +44,11 @@ use crate::curves::{Flow, Travel};
 /// Rounds of the search for the length of a part; every one is longer than the one before.
 const ROUNDS: usize = 1_000;
 
-/// How long it can take from the activation of one callback to the completion of another, whatever
-/// is between, by the cores and ranks of all of them and what their messages are allowed.
+/// Longest time from the activation of one callback to the completion of another, whatever lies
+/// between, by the cores and ranks of all of them and the allowance for their messages.
 #[derive(Debug)]
 pub(super) struct Travels {
-    /// What each core has to do up to each rank.
+    /// Work of each core up to each rank.
     busy: Vec<Option<Rc<CoreDemand>>>,
     /// Ranks of a core.
     ranks: usize,
@@ -98,15 +98,15 @@ fn longest(busy: &[Rc<CoreDemand>], way_ns: u64, limit_ns: u64) -> Option<u64> {
 }
 
 impl Analysis<'_> {
-    /// What a flow's jitter is behind a publisher of this executor and response time, and a
-    /// message's way: the sum, or what several hops take together.
+    /// Jitter of a flow behind a publisher of this executor and response time, and a message's
+    /// travel time: the sum, or the joint time of several hops.
     pub(super) fn after(&self, flow: &Flow, server: usize, response_ns: u64, way_ns: u64) -> (u64, Travel) {
         let apart_ns = flow.jitter_ns.saturating_add(response_ns);
         let core = self.shared_cores.get(server).copied().flatten();
         let place =
             core.map(|core| core * self.ranks_in_use() + self.ranks[server]).filter(|place| *place < 63);
-        // Where executors sleep more than they work, a core's demand is another one for a chain
-        // that passes them.
+        // If executors sleep more than they work, a core's demand differs for each chain that
+        // passes them.
         let bit = match place {
             Some(place) if !self.sleeps[server] => 1 << place,
             _ => Travel::SOMEWHERE,
@@ -122,7 +122,7 @@ impl Analysis<'_> {
         1 + self.ranks.iter().max().copied().unwrap_or_default()
     }
 
-    /// What hops take together under bounds that are known to hold.
+    /// Joint times of hops under bounds that are known to hold.
     pub(super) fn travels(&self, state: &State) -> Travels {
         let known = Known { responses: &state.responses, inside: &state.inside, full: &state.full };
         let cores = self.shared_cores.iter().flatten().max().map_or(0, |most| most + 1);
@@ -145,7 +145,7 @@ impl Analysis<'_> {
         apart: Vec<PathPart<'p>>,
         solution: &Solution,
     ) -> Vec<PathPart<'p>> {
-        // Where each part begins.
+        // Begin of each part.
         let mut begins = vec![0];
         for part in &apart {
             begins.push(begins[begins.len() - 1] + part.callbacks.len());
@@ -215,14 +215,14 @@ impl Analysis<'_> {
                 .map_or(0, |flows| flows.count(length_ns.saturating_add(1)));
             workload.callbacks[*callback].load(count).length()
         });
-        // Where an arrival's curve is empty, not even one of the chain's own is among them.
+        // If an arrival's curve is empty, it does not contain the chain's own arrivals either.
         let executor_ns = all_ns.fold(0, u64::saturating_add).min(ns).saturating_sub(own_ns);
         let mut parts = Parts { own_ns, executor_ns, supply_ns: ns - own_ns - executor_ns, disturbed_ns: 0 };
         parts.disturbed(self.disturbance.within_ns(length_ns).saturating_mul(busy.len() as u64));
         (ns <= self.limit_ns).then_some(Bound { ns, by: Method::Joint, parts })
     }
 
-    /// What a core has to do, as seen by a chain that passes these executors.
+    /// Work of a core, as seen by a chain that passes these executors.
     fn busy(&mut self, core: usize, passed: &[usize], solution: &Solution) -> Option<Rc<CoreDemand>> {
         let on_core = |server: &&usize| self.shared_cores.get(**server).copied().flatten() == Some(core);
         let inside: Vec<usize> =

@@ -15,7 +15,7 @@
 //!   of a busy window nothing is pending there, so whatever is activated inside descends from what
 //!   arrived inside (RTSS'21, definition 4).
 //! - **The fixed point** is reached from below: all bounds start at nothing and grow until none
-//!   changes. What exceeds the limit has no bound, nor has anything downstream.
+//!   changes. A value above the limit has no bound, nor has anything downstream.
 //! - **Timers** are analysed as polled callbacks of the highest priority. ECRTS'19 lets a timer run
 //!   after at most one other callback, as the executors of its day did; since then they take timers
 //!   from the ready set as everything else, so a timer waits for a whole round. As interference,
@@ -60,7 +60,7 @@ pub use supply::Enforcement;
 use supply::Supply;
 use sweep::TimeLine;
 
-/// Which analysis gave a bound.
+/// Analysis that gave a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Method {
     /// Casini and others, ECRTS 2019.
@@ -95,7 +95,7 @@ pub struct Bound {
     pub ns: u64,
     /// The analysis.
     pub by: Method,
-    /// What it consists of.
+    /// Parts of the bound.
     pub parts: Parts,
 }
 
@@ -108,7 +108,7 @@ impl Bound {
     };
 }
 
-/// What a bound consists of, in the worst case that gave it.
+/// Parts of a bound, in the worst case that gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Parts {
     /// Execution and suspension of the callback itself.
@@ -117,8 +117,7 @@ pub struct Parts {
     pub executor_ns: u64,
     /// Waiting for the reservation, on shared cores for their other executors.
     pub supply_ns: u64,
-    /// What is allowed for what callbacks of a shared core take beyond their curves
-    /// ([`Disturbance`]).
+    /// Allowance for execution beyond the curves of callbacks on a shared core ([`Disturbance`]).
     pub disturbed_ns: u64,
 }
 
@@ -135,7 +134,7 @@ impl Parts {
 pub struct PathPart<'p> {
     /// Callbacks of the path, one after another.
     pub callbacks: &'p [usize],
-    /// What messages are allowed on their way to the first of them and from one to the next.
+    /// Allowance for messages to the first of them and from one to the next.
     pub way_ns: u64,
     /// The bound of each callback, or one for all of them, without the messages' way.
     pub bounds: Vec<Bound>,
@@ -149,14 +148,14 @@ impl PathPart<'_> {
     }
 }
 
-/// What one executor's analysis depends on: itself, its budget, and per callback root, jitter and
+/// Inputs of one executor's analysis: itself, its budget, and per callback root, jitter and
 /// multiplicity of every flow.
 type Key = Box<[u64]>;
 
 /// Arrivals of an executor's callbacks, and all of them together.
 type Line<'w> = (Vec<Rc<Flows>>, Rc<TimeLine<'w>>);
 
-/// What a subchain's analysis depends on.
+/// Inputs of a subchain's analysis.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ChainKey {
     executor: Key,
@@ -191,11 +190,11 @@ pub struct Analysis<'w> {
     scratch: Scratch,
     /// Per component by the budgets of its executors and the results upstream.
     settled: Vec<HashMap<Box<[u64]>, Rc<Settled>>>,
-    /// Where fixed points begin that are looked for next.
+    /// Starting points of the next fixed points.
     begins: Vec<Begins>,
     /// Results so far.
     results: usize,
-    /// What else the core of an executor has to do, where cores are shared by known demands.
+    /// Other work of an executor's core, if cores are shared by known demands.
     shared: Vec<Option<Rc<CoreDemand>>>,
     /// Arrivals in any interval there.
     shared_full: Vec<Option<Rc<Flows>>>,
@@ -207,14 +206,14 @@ pub struct Analysis<'w> {
     horizon_ns: u64,
     /// The core of each executor there.
     shared_cores: Vec<Option<usize>>,
-    /// Whom of its core each executor there does not wait for: those of higher ranks.
+    /// Rank of each executor on its core: it does not wait for executors of higher ranks.
     ranks: Vec<usize>,
-    /// What each core has to do up to a rank, by the executors that count with their suspensions in
-    /// any case.
+    /// Work of each core up to a rank, by the executors that count with their suspensions in any
+    /// case.
     busy: HashMap<(usize, usize, Vec<usize>), Option<Rc<CoreDemand>>>,
-    /// What is known of each core's demand, while arrivals are made with it.
+    /// Known demand of each core, while arrivals are computed with it.
     travels: Option<Travels>,
-    /// What callbacks of one core together may take beyond their curves.
+    /// Joint time that callbacks of one core may take beyond their curves.
     disturbance: Disturbance,
     /// Placements that were asked about, where no executor is before another one.
     placed: HashMap<Vec<Option<usize>>, Remembered>,
@@ -228,7 +227,7 @@ pub struct Analysis<'w> {
     pub work: Work,
 }
 
-/// What all callbacks of a shared core together may take beyond their curves, in execution and
+/// Joint time that all callbacks of a shared core may take beyond their curves, in execution and
 /// suspension: interrupts, page faults and cold caches hit any of them, but not all at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Disturbance {
@@ -239,7 +238,7 @@ pub struct Disturbance {
 }
 
 impl Disturbance {
-    /// In an interval of this length at most. What exceeds a curve is noticed when an activation
+    /// In an interval of this length at most. An excess over a curve is noticed when an activation
     /// ends, and may have happened from its start on. No activation takes longer than half a window
     /// ([`Analysis::share`] sees to it), so that what happens within half a window is noticed
     /// within one.
@@ -252,7 +251,7 @@ impl Disturbance {
     }
 }
 
-/// How much was computed.
+/// Amount of computation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Work {
     /// Analyses of an executor.
@@ -561,9 +560,9 @@ impl<'w> Analysis<'w> {
         Some(parts)
     }
 
-    /// What messages are allowed on their way to the callback at this place of a path: by the
-    /// options for every hop, and by what the middleware was seen to take. A chain that begins with
-    /// a message begins with its publication.
+    /// Allowance for messages to the callback at this place of a path: from the options for every
+    /// hop, and from the observed time of the middleware. A chain that begins with a message begins
+    /// with its publication.
     fn way_to(&self, path: &[usize], place: usize) -> u64 {
         let callback = &self.workload.callbacks[path[place]];
         let before = place.checked_sub(1).map(|before| self.workload.callbacks[path[before]].server);

@@ -13,7 +13,7 @@ use crate::workload::Order;
 /// taken as unbounded.
 const ROUNDS: usize = 500;
 
-/// What is known of all callbacks; `None`: without bound, or not looked at.
+/// Known values of all callbacks; `None`: without bound, or not computed.
 #[derive(Debug, Clone)]
 pub(super) struct State {
     pub responses: Vec<Option<Bound>>,
@@ -40,9 +40,9 @@ struct Entry {
     full: Option<Rc<Flows>>,
 }
 
-/// Where fixed points of a component begin: with bounds of greater budgets, which are no greater
-/// than those that are looked for. (Bounds that hold are found wherever it begins: they are no less
-/// than those of the arrivals that follow from them.)
+/// Starting points of a component's fixed points: the bounds of greater budgets, which do not
+/// exceed the values sought. (Bounds that hold are found wherever it begins: they are no less than
+/// those of the arrivals that follow from them.)
 #[derive(Debug, Default)]
 pub(super) struct Begins {
     /// Budgets of all that influence it, and what came of them.
@@ -70,7 +70,7 @@ impl Begins {
         }
     }
 
-    /// What came of such budgets, if all has a bound.
+    /// Adds the result of such budgets, if everything has a bound.
     pub fn add(&mut self, budgets_ns: Box<[u64]>, settled: &Rc<Settled>) {
         if settled.entries.iter().any(|entry| entry.response.is_none()) {
             return;
@@ -82,7 +82,7 @@ impl Begins {
     }
 }
 
-/// What must be looked at again.
+/// Entries that must be examined again.
 pub(super) struct Open {
     /// Callbacks whose arrivals must be renewed.
     pub dirty: Vec<bool>,
@@ -142,7 +142,7 @@ impl Analysis<'_> {
             self.work.rounds += 1;
             let mut changed = false;
             for &server in &component.servers {
-                // What was just found about one executor counts for the next already.
+                // A result for one executor counts for the next one at once.
                 self.propagate(component, state, &mut open);
                 if !std::mem::take(&mut open.touched[server]) {
                     continue;
@@ -154,7 +154,7 @@ impl Analysis<'_> {
                 }
                 let flows: Option<Vec<Rc<Flows>>> =
                     callbacks.iter().map(|c| state.inside[*c].clone()).collect();
-                // What is below the bound that there is changes nothing.
+                // Values below the current bound change nothing.
                 let floor_ns = |c: &usize| state.responses[*c].map_or(0, |bound| bound.ns.saturating_sub(1));
                 let bounds = match &flows {
                     Some(flows) if round < ROUNDS => {
@@ -240,8 +240,8 @@ impl Analysis<'_> {
             // With several threads, instances of before a busy window's part under analysis count,
             // too.
             let threads = matches!(self.workload.executors[callback.server].order, Order::Threads { .. });
-            // What comes later by way of the middleware does not descend from the busy window that
-            // it is published in.
+            // Messages delayed by the middleware do not descend from the busy window in which they
+            // are published.
             let own_ns = callback.allowed_own_delivery_ns();
             // ECRTS'19 does not know that: there each activation has its publisher's jitter.
             let same =

@@ -5,9 +5,9 @@
 //! after every wake-up up to a period less the budget may pass, and where budgets are enforced at
 //! ticks, a tick for each neighbour. With milliseconds of work in dozens of milliseconds, threads
 //! that suspend themselves now and then, and a tick of 4 ms, nothing is left of a core. But the
-//! neighbours are measured, too. Where the demand of *all* reservations of a core is known, and
-//! each budget is so great that its thread never uses it up, a core is work-conserving, whatever
-//! the order in which its threads run:
+//! neighbours are measured, too. If the demand of *all* reservations of a core is known, and each
+//! budget is so large that its thread never uses it up, a core is work-conserving, whatever the
+//! order in which its threads run:
 //!
 //! 1. **No budget runs out.** A thread is throttled only if since a wake-up that gave it a full
 //!    budget it has run for `k Q` within less than `k P` (a wake-up that keeps the budget is ahead
@@ -39,17 +39,17 @@
 //!
 //! **Disturbances** ([`Disturbance`]): activations may take longer than their curves, and be
 //! suspended for longer, as long as all that the callbacks of a core take beyond stays within an
-//! allowance for any window. What an activation takes beyond its curve is distinguished from it as
-//! it comes (the least that must be left out so that the rest is within the curve), so that the
-//! rest of the argument is about curves, and the allowance is one more executor of `A`: it is added
-//! to the demand beside *every* executor of the core once, since it may hit the one under analysis,
-//! and to the work of each that its budget must suffice for.
+//! allowance for any window. The excess of an activation over its curve is separated as it comes
+//! (the least that must be left out so that the rest is within the curve), so the rest of the
+//! argument is about curves, and the allowance is one more executor of `A`: it is added to the
+//! demand beside *every* executor of the core once, since it may hit the one under analysis, and to
+//! the work of each that its budget must suffice for.
 //!
-//! What is lost is isolation: a neighbour that does more than was ever measured can break a bound.
-//! So all of the cores' executors are grounds of each bound, held against every event, and the
-//! budgets limit what comes of it. Threads of multi-threaded executors look for work without end
-//! while a group is busy, so that their demand is not known, and who yields loses what is left of
-//! its budget: they take no part. The kernel's server for SCHED_OTHER (since 6.12) runs before
+//! The price is isolation: a neighbour that does more than was ever measured can break a bound. So
+//! all of the cores' executors are grounds of each bound, held against every event, and the budgets
+//! limit what comes of it. Threads of multi-threaded executors look for work without end while a
+//! group is busy, so that their demand is not known, and who yields loses what is left of its
+//! budget: they take no part. The kernel's server for SCHED_OTHER (since 6.12) runs before
 //! reservations only after threads without them were starved for most of a second, which demands
 //! below nine tenths of a core do not do.
 
@@ -76,8 +76,8 @@ const MAX_STEPS: usize = 50_000;
 /// intervals are at most sums of those of shorter ones, one would do.
 const PERIODS: u64 = 32;
 
-/// What a core's demand is made of: bounds and arrivals of all callbacks, inside a busy window of
-/// their executor and in any interval.
+/// Inputs of a core's demand: bounds and arrivals of all callbacks, inside a busy window of their
+/// executor and in any interval.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known<'s> {
     pub responses: &'s [Option<Bound>],
@@ -102,7 +102,7 @@ pub(super) struct Beside {
     bounds: AboveFloors,
 }
 
-/// How the demand of one callback rises with these arrivals, `back_ns` of which came before.
+/// Growth of one callback's demand with these arrivals, `back_ns` of which came before.
 #[derive(Debug, Clone)]
 pub(super) struct Rises {
     flows: Rc<Flows>,
@@ -112,7 +112,7 @@ pub(super) struct Rises {
     more: Rc<[(u64, u64)]>,
 }
 
-/// How the demand of one executor rises: that of its callbacks in one order.
+/// Growth of one executor's demand: that of its callbacks in one order.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Together {
     /// Of each callback.
@@ -190,7 +190,7 @@ impl Analysis<'_> {
             }
         }
         let mut settled = false;
-        // What rests on nothing that has changed since it was found is as it was.
+        // Results whose inputs have not changed since stay valid.
         let mut open = Open {
             dirty: vec![true; workload.callbacks.len()],
             touched: vec![true; workload.executors.len()],
@@ -231,7 +231,7 @@ impl Analysis<'_> {
                         changed = true;
                         self.disturb(*callback, &mut open);
                         if self.sleeps[server] {
-                            // What it still has to do depends on how long that takes.
+                            // Its remaining work depends on how long that takes.
                             open.touch_core(cores, &self.ranks, server);
                         }
                     }
@@ -306,7 +306,7 @@ impl Analysis<'_> {
         let flows: Option<Vec<Rc<Flows>>> = callbacks.iter().map(|c| state.inside[*c].clone()).collect();
         let none = || Rc::new(vec![None; callbacks.len()]);
         let Some(flows) = flows.filter(|_| !threads) else { return none() };
-        // What the others do is not known: as if there were none would be less than the truth.
+        // The others' demand is unknown; assuming none would be too optimistic.
         if self.shared[server].is_none() {
             return none();
         }
@@ -332,7 +332,7 @@ impl Analysis<'_> {
         bounds
     }
 
-    /// What the others on its core do that are not behind it; `None`: that is not known.
+    /// Work of the other executors on its core that are not behind it; `None`: unknown.
     fn beside(&self, state: &State, server: usize) -> Option<CoreDemand> {
         let core = self.shared_cores.get(server).copied().flatten()?;
         let rank = self.ranks[server];
@@ -347,9 +347,9 @@ impl Analysis<'_> {
         self.shared_cores.get(server).copied().flatten() == Some(core) && self.ranks[server] <= rank
     }
 
-    /// What these executors of a core have to do from the beginning of a busy window on: at once,
-    /// and what is added in intervals of at least so many nanoseconds. Executors that are in the
-    /// set `A` in any case are `inside`. `None`: that is not known.
+    /// Work of these executors of a core from the beginning of a busy window on: at once, and the
+    /// additions in intervals of at least so many nanoseconds. Executors that are in the set `A` in
+    /// any case are `inside`. `None`: that is not known.
     pub(super) fn demand(
         &self,
         known: Known<'_>,
@@ -438,7 +438,7 @@ impl Analysis<'_> {
         self.budget_of_ns(PERIODS, server, period_ns, solution)
     }
 
-    /// What that is at least: enough for a period.
+    /// A lower estimate: enough for a period.
     pub(crate) fn rough_budget_ns(&self, server: usize, period_ns: u64, solution: &Solution) -> Option<u64> {
         let _spent = crate::spent::on(crate::spent::Part::Timing);
         self.budget_of_ns(1, server, period_ns, solution)

@@ -1,4 +1,4 @@
-//! What the kernel's SCHED_DEADLINE supplies to one thread, budgets enforced exactly or at ticks.
+//! Supply of the kernel's SCHED_DEADLINE to one thread, with budgets enforced exactly or at ticks.
 //!
 //! **Anchor.** When a thread wakes up, the kernel (`update_dl_entity`) gives it a full budget `Q`
 //! and a deadline one period `P` from now, or keeps what is left, `q` until `d`, if that does not
@@ -30,8 +30,8 @@
 //! T'(x) = x + e + (P - Q) (1 + floor(e / Q) + ceil((x + e) / Q))
 //! ```
 //!
-//! **Neighbours.** On the same core others run on for up to a tick each. What they run too much is
-//! at most their debts, each at most `e`, so that what is due by a deadline comes by `D` later,
+//! **Neighbours.** On the same core others run on for up to a tick each. Their excess run time is
+//! at most their debts, each at most `e`, so work due by a deadline is complete by `D` later,
 //! `D = e` times the number of others (earliest deadline first: the demand of each in any interval
 //! grows by at most its debt). The grid of deadlines stays as long as `D < P`; for more there is no
 //! bound.
@@ -74,7 +74,7 @@ pub(super) struct Supply<'a> {
     beside: Option<&'a CoreDemand>,
 }
 
-/// How exactly budgets are enforced.
+/// Precision of budget enforcement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Enforcement {
     /// A thread runs on for up to so long after its budget; 0: exact.
@@ -135,7 +135,7 @@ impl<'a> Supply<'a> {
             .saturating_add(self.delay_ns)
     }
 
-    /// What one suspension costs beside its length.
+    /// Cost of one suspension besides its length.
     fn wake_up_ns(&self) -> u64 {
         self.period_ns - self.budget_ns + self.delay_ns
     }
@@ -151,7 +151,7 @@ impl<'a> Supply<'a> {
         self.time(load.work_ns.max(1)).saturating_add(self.waits(load))
     }
 
-    /// What the suspensions and yields of a load take, their wake-ups included.
+    /// Time of a load's suspensions and yields, their wake-ups included.
     pub fn waits(&self, load: Load) -> u64 {
         let wake_ups_ns = self.wake_up_ns().saturating_mul(load.suspensions);
         let yields_ns = self.period_ns.saturating_add(self.delay_ns).saturating_mul(load.yields);

@@ -20,9 +20,9 @@ use crate::workload::Activity;
 pub(super) struct Step {
     /// Of which callback, by its place.
     pub demand: usize,
-    /// How many of it there are.
+    /// Their number.
     pub count: u64,
-    /// What the last of them adds.
+    /// Load of the last of them.
     pub more: Load,
 }
 
@@ -32,11 +32,11 @@ pub(super) struct Own {
     /// The shortest interval that has so many.
     pub at_ns: u64,
     pub count: u64,
-    /// What these ask for.
+    /// Their load.
     pub load: Load,
 }
 
-/// What arrives in an executor.
+/// Arrivals in an executor.
 #[derive(Debug)]
 pub(super) struct TimeLine<'a> {
     callbacks: Vec<(&'a Activity, Rc<Flows>)>,
@@ -51,12 +51,12 @@ pub(super) struct TimeLine<'a> {
 pub(super) struct Made {
     at_ns: Vec<u64>,
     steps: Vec<Step>,
-    /// What all callbacks ask for up to there.
+    /// Load of all callbacks up to each step.
     all: Vec<Load>,
     /// The steps of each callback.
     of: Vec<Vec<Own>>,
     rising: Vec<Rising>,
-    /// Where each callback's next step is, and how many of it there are then.
+    /// Each callback's next step, and their number at that point.
     queue: BinaryHeap<Reverse<(u64, usize, u64)>>,
     /// All steps up to here are there.
     to_ns: u64,
@@ -108,7 +108,7 @@ impl<'a> TimeLine<'a> {
         Some(())
     }
 
-    /// How many steps a callback has up to and with intervals of this length; `None`: too many.
+    /// Number of a callback's steps up to and including intervals of this length; `None`: too many.
     pub fn steps_of(&self, demand: usize, to_ns: u64) -> Option<usize> {
         self.make(to_ns)?;
         Some(self.made.borrow().of[demand].partition_point(|step| step.at_ns <= to_ns))
@@ -119,7 +119,7 @@ impl<'a> TimeLine<'a> {
         self.made.borrow().of[demand][number]
     }
 
-    /// Where steps are, up to and with intervals of this length.
+    /// Positions of the steps, up to and including intervals of this length.
     pub fn moments(&self, to_ns: u64) -> Option<Vec<u64>> {
         self.make(to_ns)?;
         let made = self.made.borrow();
@@ -169,13 +169,13 @@ impl Made {
         up_to(&self.at_ns, near, |at_ns| *at_ns <= delta_ns)
     }
 
-    /// Where this step is, or the last one.
+    /// Position of this step, or of the last one.
     pub fn at_ns(&self, step: usize) -> u64 {
         self.at_ns.get(step).or(self.at_ns.last()).copied().unwrap_or(0)
     }
 
-    /// What one callback asks for in intervals of this length, of whose steps these were `near`
-    /// when it was asked last.
+    /// Load of one callback in intervals of this length; `near` is the number of its steps at the
+    /// previous call.
     pub fn of(&self, demand: usize, near: &mut usize, delta_ns: u64) -> Option<&Own> {
         let steps = &self.of[demand];
         *near = up_to(steps, *near, |step| step.at_ns <= delta_ns);
@@ -183,8 +183,8 @@ impl Made {
     }
 }
 
-/// How many of these are no greater, of which so many are known to be near that: searches go on in
-/// small steps, and now and then in great ones.
+/// Number of values that are no greater, near a known number: searches advance in small steps, and
+/// now and then in large ones.
 fn up_to<T>(all: &[T], near: usize, is_passed: impl Fn(&T) -> bool) -> usize {
     let (mut low, mut width) = (near, 1);
     if near == 0 || all.get(near - 1).is_some_and(&is_passed) {
@@ -210,7 +210,7 @@ pub(super) struct Sum<'t, 'a> {
 }
 
 impl Sum<'_, '_> {
-    /// What arrives in an interval of this length; `None`: too much to be counted.
+    /// Load that arrives in an interval of this length; `None`: too much to be counted.
     pub fn load(&mut self, delta_ns: u64) -> Option<Load> {
         let made = self.line.up_to(delta_ns)?;
         self.passed = made.passed(self.passed, delta_ns);

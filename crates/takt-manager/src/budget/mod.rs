@@ -22,7 +22,7 @@ const MIN_SHARE: u64 = 100;
 /// of the budgets stays as it is, so that a plan comes in time.
 const MAX_TRIALS: usize = 200;
 
-/// What budgets may be.
+/// Limits of budgets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
     /// Of each core for reservations per period.
@@ -60,11 +60,11 @@ pub struct ChainBound {
     pub path: usize,
     /// Analyses that gave it.
     pub by: Vec<Method>,
-    /// What it consists of.
+    /// Parts of the bound.
     pub parts: Vec<BoundPart>,
 }
 
-/// Why a chain cannot be guaranteed.
+/// Reason why a chain cannot be guaranteed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// In words.
@@ -85,11 +85,11 @@ pub struct Search<'a, 'w> {
     /// Those that were not, which what others are given since may keep all the same.
     refused: Vec<Request<'a>>,
     trials: usize,
-    /// What a chain needs in any case is given at once.
+    /// Whether a chain's necessary budget is given at once.
     hasty: bool,
     /// Per executor, 0: none.
     pub budgets_ns: Vec<u64>,
-    /// What was decided.
+    /// Decisions made.
     pub decisions: Vec<Decision>,
 }
 
@@ -150,7 +150,7 @@ impl<'a, 'w> Search<'a, 'w> {
                     chain,
                     Step::Kept { bound_ns: bound.ns },
                     format!(
-                        "chain {} takes at most {} ms and keeps its goal of {} ms",
+                        "chain {} takes at most {} ms and meets its goal of {} ms",
                         chain.name,
                         ms(bound.ns),
                         ms(chain.goal_ns)
@@ -235,7 +235,7 @@ impl<'a, 'w> Search<'a, 'w> {
         let saved = before - self.budgets_ns.iter().sum::<u64>();
         if saved > 0 {
             let words = format!(
-                "took back {} of a core that the chains kept so far do not need, to make room for chain {}",
+                "reclaimed {} of a core, which the chains kept so far do not need, to make room for chain {}",
                 percent(self.bandwidth(saved)),
                 chain.name
             );
@@ -323,7 +323,7 @@ impl<'a, 'w> Search<'a, 'w> {
             if self.places().is_none() {
                 return Err(Refusal {
                     why: format!(
-                        "the budgets that long-term demand asks for do not fit on {} core{} beside the more important chains",
+                        "the budgets that long-term demand asks for do not fit on {} core{} next to the more important chains",
                         self.limits.capacities_ns.len(),
                         if self.limits.capacities_ns.len() == 1 { "" } else { "s" }
                     ),
@@ -434,7 +434,7 @@ impl<'a, 'w> Search<'a, 'w> {
                     bound.as_ref().map_or_else(|| "no bound".to_owned(), |b| format!("{} ms", ms(b.ns)));
                 return Err(Refusal {
                     why: format!(
-                        "beside the more important chains, what the cores have left brings it to {least}, above the goal of {} ms",
+                        "with the capacity that the more important chains leave, its bound is {least}, above the goal of {} ms",
                         ms(chain.goal_ns)
                     ),
                     bound,
@@ -514,7 +514,7 @@ pub fn explained(
     Some(bound)
 }
 
-/// What a periodic resource supplies at least in an interval (Shin and Lee, RTSS 2003).
+/// Minimum supply of a periodic resource in an interval (Shin and Lee, RTSS 2003).
 pub(crate) fn supplied_ns(budget_ns: u64, period_ns: u64, interval_ns: u64) -> u64 {
     if budget_ns == 0 || budget_ns > period_ns {
         return 0;

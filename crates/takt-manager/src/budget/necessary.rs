@@ -1,4 +1,4 @@
-//! What chains need at least: whether budgets can keep them all, without a search.
+//! Minimum needs of chains: decides without a search whether budgets can keep them all.
 //!
 //! Algorithm 2 raises one budget after the other until the cores are full, and most of what a plan
 //! costs is spent on what is refused in the end. But bounds only grow where budgets shrink, and no
@@ -14,7 +14,7 @@ use super::{Request, Search, percent, worst};
 use crate::analysis::Solution;
 use crate::plan::Step;
 
-/// How often what is left to the others is looked at anew.
+/// Number of times that the rest for the other executors is recomputed.
 const ROUNDS: usize = 4;
 /// Least budgets are found up to this part of what is not decided.
 const EXACT: u64 = 16;
@@ -97,14 +97,15 @@ impl Search<'_, '_> {
             if from < to {
                 let name = &self.analysis.workload().executors[server].name;
                 let (was, is) = (percent(from), percent(to));
-                let words =
-                    format!("raised {name} from {was} to {is}: less is too little, whatever others have");
+                let words = format!(
+                    "raised {name} from {was} to {is}: it needs at least this, whatever budgets the others have"
+                );
                 self.decide(chain, Step::Stabilised { executor: ExecutorId(server), from, to }, words);
             }
         }
     }
 
-    /// What these budgets leave of all cores; `None`: they do not fit.
+    /// Time that these budgets leave on all cores; `None`: they do not fit.
     fn spare_ns(&self, budgets_ns: &[u64]) -> Option<u64> {
         let all_ns = self.limits.capacities_ns.iter().copied().fold(0, u64::saturating_add);
         let each = budgets_ns.iter().enumerate();
@@ -112,7 +113,7 @@ impl Search<'_, '_> {
         all_ns.checked_sub(sum_ns.fold(0, u64::saturating_add))
     }
 
-    /// What each executor can have at most beside the least that others need.
+    /// Largest possible budget of each executor next to the minimum of the others.
     fn most_ns(&self, required: &Required<'_, '_>, least_ns: &[u64], spare_ns: u64) -> Vec<u64> {
         let mut most_ns = vec![0; least_ns.len()];
         for &server in &required.servers {

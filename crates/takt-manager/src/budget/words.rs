@@ -12,7 +12,7 @@ impl Search<'_, '_> {
         let workload = self.analysis.workload();
         if let Some(server) = solution.diverged.first() {
             return format!(
-                "{} has more to do than a core can give, so its response times have no bound",
+                "{} has more work than a core can do, so its response times have no bound",
                 workload.executors[*server].name
             );
         }
@@ -23,11 +23,11 @@ impl Search<'_, '_> {
             .find(|c| c.trouble.is_some());
         match troubled {
             Some(callback) => format!(
-                "{} influences it and cannot be analysed: {}",
+                "{} influences it but cannot be analysed: {}",
                 callback.name,
                 callback.trouble.as_deref().unwrap_or_default()
             ),
-            None => "response times on its way have no bound".to_owned(),
+            None => "response times along it have no bound".to_owned(),
         }
     }
 
@@ -93,7 +93,7 @@ fn raised_words(name: &str, chain: &str, from: f64, to: f64, shortage_ns: Option
     let (from, to) = (percent(from), percent(to));
     match shortage_ns {
         Some(delay) => {
-            format!("raised {name} from {from} to {to}: it held back chain {chain} by {} ms", ms(delay))
+            format!("raised {name} from {from} to {to}: it delayed chain {chain} by {} ms", ms(delay))
         }
         None => format!("raised {name} from {from} to {to}: chain {chain} had no bound because of it"),
     }

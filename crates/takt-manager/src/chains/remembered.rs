@@ -9,7 +9,7 @@ use crate::infrastructure::takes;
 /// The ways of one chain.
 type Found = Result<Vec<Vec<usize>>, ChainError>;
 
-/// What was found last, and in which graph.
+/// Last result, and its graph.
 #[derive(Debug, Default)]
 pub struct Remembered {
     graph: Graph,

@@ -1,5 +1,5 @@
-//! How far the clocks of two machines are apart: what a latency that begins on one and ends on the
-//! other is true to.
+//! Difference between the clocks of two machines: the accuracy of a latency that begins on one and
+//! ends on the other.
 //!
 //! The release of such a chain is the source time stamp of its message, which is of the sender's
 //! CLOCK_REALTIME. Nothing on one machine alone shows how wrong that is. So the error is stated by
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::goals::Network;
 
-/// Where `takt clock` answers.
+/// Port at which `takt clock` answers.
 pub const PORT: u16 = 7117;
 /// Time between two measurements of a peer. A second: in that time the clocks drift apart by
 /// [`DRIFT_PPM`] of it.
@@ -29,12 +29,12 @@ const DRIFT_PPM: u64 = 100;
 /// An answer that is older than this says nothing any more.
 const STALE: Duration = Duration::from_secs(5);
 
-/// What is known of the clocks.
+/// Known error of the clocks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClockError {
     /// The clocks of the machines are no further apart; `None`: it cannot be known.
     pub error_ns: Option<u64>,
-    /// How that is known, or why not.
+    /// Source of this knowledge, or the reason why it is missing.
     pub by: String,
 }
 
@@ -76,7 +76,7 @@ impl Watch {
         watch
     }
 
-    /// What is known now.
+    /// The present error.
     #[must_use]
     pub fn error(&self) -> ClockError {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,14 +107,14 @@ impl Drop for Watch {
 fn unknown() -> ClockError {
     let own = synchronised::own();
     let own = own.map_or_else(
-        || "and no chrony or ptp4l was found here".to_owned(),
+        || "and neither chrony nor ptp4l was found here".to_owned(),
         |own| format!("this one is within {:.3} ms of its reference ({})", own.error_ns as f64 / 1e6, own.by),
     );
     ClockError {
         error_ns: None,
         by: format!(
-            "how far the other machine's clock is off is not known, {own}. State it ([network] clock_error = \"50 us\"), or run `takt clock` on the \
-             other machine and name it ([network] peers = [\"192.168.1.2\"])"
+            "the error of the other machine's clock is unknown, {own}. State it ([network] clock_error = \"50 us\"), or run `takt clock` \
+             on the other machine and list it as a peer ([network] peers = [\"192.168.1.2\"])"
         ),
     }
 }
@@ -134,7 +134,7 @@ fn measure(peers: &[String], known: &Mutex<Known>, stopped: &UnixStream) {
         let mut all: Vec<(u64, String)> = Vec::new();
         for peer in peers {
             let answer =
-                resolve(peer).ok_or_else(|| "its name has no address".to_owned()).and_then(|address| {
+                resolve(peer).ok_or_else(|| "its name cannot be resolved".to_owned()).and_then(|address| {
                     roundtrip::ask(address, roundtrip::realtime_ns).map_err(|error| error.to_string())
                 });
             match answer {
@@ -142,7 +142,7 @@ fn measure(peers: &[String], known: &Mutex<Known>, stopped: &UnixStream) {
                 Err(why) => {
                     let by = format!("the peer {peer} does not answer: {why}");
                     let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-                    // What it said last counts until that is stale.
+                    // Its last answer counts until it is stale.
                     if known.measured.is_none() {
                         known.error = ClockError { error_ns: None, by };
                     }
@@ -151,7 +151,7 @@ fn measure(peers: &[String], known: &Mutex<Known>, stopped: &UnixStream) {
                 }
             }
         }
-        // Which machine a message is from is not reported: the worst of them.
+        // The machine from which a message comes is not reported, so the worst of them counts.
         if let Some((error_ns, by)) = all.into_iter().max() {
             let error = ClockError { error_ns: Some(error_ns), by };
             *known.lock().unwrap_or_else(PoisonError::into_inner) = Known { error, measured: Some(measured) };

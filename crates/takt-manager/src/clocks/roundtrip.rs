@@ -24,7 +24,7 @@ pub fn realtime_ns() -> i64 {
     since.ok().and_then(|since| i64::try_from(since.as_nanos()).ok()).unwrap_or(0)
 }
 
-/// How far another clock is ahead of ours.
+/// Lead of another clock over ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offset {
     /// By so much, negative where it is behind,
@@ -47,7 +47,7 @@ impl std::fmt::Display for Offset {
         let apart_ms = self.ahead_ns.unsigned_abs() as f64 / 1e6;
         write!(
             f,
-            "by round trips: the other clock is {apart_ms:.3} ms {side}, +- {:.3} ms",
+            "measured by round trips: the other clock is {apart_ms:.3} ms {side}, +- {:.3} ms",
             self.error_ns as f64 / 1e6
         )
     }
@@ -84,7 +84,7 @@ pub fn ask(address: SocketAddr, clock: impl Fn() -> i64) -> io::Result<Offset> {
 fn one(socket: &UdpSocket, trip: u64, clock: &impl Fn() -> i64) -> io::Result<Offset> {
     let until = Instant::now() + PATIENCE;
     let sent_ns = clock();
-    // Whoever answers must have seen the question.
+    // The token proves that the answering peer has seen the question.
     let token = (sent_ns as u64) ^ trip.rotate_left(56) ^ u64::from(std::process::id()).rotate_left(32);
     let mut question = [0; LENGTH];
     question[..8].copy_from_slice(MAGIC);
@@ -159,14 +159,14 @@ impl Responder {
                 answer[..16].copy_from_slice(&question[..16]);
                 answer[16..24].copy_from_slice(&received_ns.to_le_bytes());
                 answer[24..].copy_from_slice(&clock().to_le_bytes());
-                // Who cannot be answered asks again.
+                // A peer without an answer asks again.
                 let _ = socket.send_to(&answer, from);
             }
         })?;
         Ok(Self { address, stop, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Address at which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

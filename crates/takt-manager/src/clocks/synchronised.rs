@@ -1,13 +1,13 @@
-//! What this machine's clock synchronisation says of itself: chrony, or ptp4l.
+//! Report of this machine's clock synchronisation on itself: chrony, or ptp4l.
 
 use std::process::{Command, Stdio};
 
-/// How far this machine's clock is from its reference, at most.
+/// Largest error of this machine's clock against its reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Own {
     /// So far.
     pub error_ns: u64,
-    /// Who says so.
+    /// Source of the value.
     pub by: &'static str,
 }
 
@@ -44,8 +44,8 @@ pub(crate) fn chrony(text: &str) -> Option<Own> {
 }
 
 /// `pmc 'GET CURRENT_DATA_SET'` of linuxptp: the offset from the master, plus the mean path delay,
-/// which is how wrong that is at most where the way there and back differ. What `phc2sys` adds
-/// between the card's clock and the system's is not in it.
+/// which is how wrong that is at most where the way there and back differ. It does not include the
+/// error that `phc2sys` adds between the card's clock and the system's.
 #[must_use]
 pub(crate) fn ptp(text: &str) -> Option<Own> {
     let value = |key: &str| {
@@ -59,7 +59,7 @@ pub(crate) fn ptp(text: &str) -> Option<Own> {
         return None;
     }
     let error_ns = from_s((offset_ns.abs() + delay_ns.abs()) / 1e9)?;
-    Some(Own { error_ns, by: "ptp4l, without what phc2sys adds" })
+    Some(Own { error_ns, by: "ptp4l, without the error of phc2sys" })
 }
 
 #[cfg(test)]

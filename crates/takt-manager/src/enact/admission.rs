@@ -11,8 +11,8 @@ use takt_host::reserve::ADMISSION_FILE;
 use super::{Difference, Enacted, Enactor, Error, Mode};
 use crate::system::Kernel;
 
-/// So often within [`WITHIN_NS`] it is switched off again. Whoever switches it on once more means
-/// it, and the machine's settings are not to change to and fro for ever.
+/// So often within [`WITHIN_NS`] it is switched off again. A program that switches it on once more
+/// does so deliberately, and the machine's settings must not alternate forever.
 const MOST: usize = 3;
 const WITHIN_NS: u64 = 60_000_000_000;
 
@@ -20,18 +20,18 @@ const WITHIN_NS: u64 = 60_000_000_000;
 pub(super) struct Admission {
     /// When it was switched off again.
     again_ns: VecDeque<u64>,
-    /// Who switched it on, where that is known.
+    /// The program that switched it on, if known.
     who: Option<String>,
     /// The value that was reported last.
     reported: String,
-    /// Why it stays on, for people.
+    /// Reason why it stays on, for people.
     stays_on: Option<String>,
     notes: Vec<String>,
 }
 
 impl<K: Kernel> Enactor<K> {
     /// Switches the admission test off again where another program has switched it on; true: it
-    /// was. What that program set comes back at the end, for it is the newer will.
+    /// was. That program's value is restored at the end, because it is the newer one.
     ///
     /// # Errors
     ///
@@ -77,21 +77,22 @@ impl<K: Kernel> Enactor<K> {
         if self.admission.reported != now {
             now.clone_into(&mut self.admission.reported);
             self.admission.notes.push(format!(
-                "{what}, with which new reservations of pinned threads are refused. It is off again, and {now} comes back at the end"
+                "{what}, which makes the kernel refuse new reservations of pinned threads. It is off again, and {now} will be restored at \
+                 the end"
             ));
         }
         Ok(true)
     }
 
     fn stay_without(&mut self, why: String) {
-        let fix = "New reservations are refused. Fix: end what sets it (`sysctl --system`, tuned, another manager in a container of its own), \
-                   then `sudo sysctl kernel.sched_rt_runtime_us=-1`; or goals with options.ways = [\"partition-roots\"]";
+        let fix = "New reservations are refused. Fix: stop the program that sets it (`sysctl --system`, tuned, another manager in its own \
+             container), then `sudo sysctl kernel.sched_rt_runtime_us=-1`; or use goals with options.ways = [\"partition-roots\"]";
         let words = format!("{why}. {fix}");
         self.admission.notes.push(words.clone());
         self.admission.stays_on = Some(words);
     }
 
-    /// What is to be reported of it, once.
+    /// Notes to report, once.
     pub fn admission_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.admission.notes)
     }

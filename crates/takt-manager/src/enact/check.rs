@@ -9,14 +9,14 @@ use takt_rt::placement::CpuSet;
 
 impl<K: Kernel> Enactor<K> {
     /// Reads every reservation back: policy, budget, period, deadline, flags, CPUs. Two system
-    /// calls for each thread. What was changed and changed back between two calls goes unseen.
+    /// calls for each thread. A change that is reverted between two calls is not noticed.
     #[must_use]
     pub fn check(&self) -> Vec<Difference> {
         self.kept.keys().filter_map(|tid| self.difference_of(*tid)).collect()
     }
 
-    /// How a thread's reservation differs from what it was given. A thread that has ended has none
-    /// that could, also while its number is still there.
+    /// Difference between a thread's reservation and the requested one. A thread that has ended has
+    /// no difference, even while its number still exists.
     pub(super) fn difference_of(&self, tid: u32) -> Option<Difference> {
         let kept = self.kept.get(&tid)?;
         let (Ok(has), Ok(cpus)) = (self.kernel.attributes(tid), self.kernel.affinity(tid)) else {

@@ -10,7 +10,7 @@ use crate::system::Kernel;
 /// `SCHED_FLAG_SUGOV`: the kernel's thread that sets frequencies. Its parameters are for show, and
 /// it has no bandwidth.
 const SUGOV: u64 = 0x1000_0000;
-/// What is left of a core beside reservations and the fair server (50 ms in a second).
+/// Share of a core that is left besides reservations and the fair server (50 ms in a second).
 const USABLE: f64 = 1.0 - 0.05;
 
 /// A reservation of somebody else.
@@ -75,9 +75,7 @@ impl<K: Kernel> Enactor<K> {
                 refuse(
                     greatest.tid,
                     greatest.name.clone(),
-                    format!(
-                        "CPU {core} for the plan's threads, whose bounds rest on what they need together"
-                    ),
+                    format!("CPU {core} for the plan's threads, whose bounds assume their combined demand"),
                     format!("SCHED_DEADLINE of others, {percent:.0} % of it; the next plan does without"),
                 );
             } else if own + foreign > USABLE + 1e-6 {
@@ -85,7 +83,7 @@ impl<K: Kernel> Enactor<K> {
                     greatest.tid,
                     greatest.name.clone(),
                     format!(
-                        "no more than {:.0} % of CPU {core} beside the plan",
+                        "no more than {:.0} % of CPU {core} in addition to the plan",
                         (USABLE - own).max(0.0) * 100.0
                     ),
                     format!(

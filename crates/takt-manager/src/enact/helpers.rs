@@ -8,9 +8,9 @@
 //!   computation makes it wait, on all the CPUs it had: the kernel finds the one that is free.
 //!   Together they get no more than [`super::Options::most_helper_share`].
 //! - Whatever **computes** (pools of OpenMP, inference, compression) stays as it was: at real-time
-//!   priority it would starve others. Where the kernel does not balance, it goes to the place that
-//!   leaves it most time, as a best-effort executor does.
-//! - What is **not known yet**, or asleep all the time, stays as it was until it is.
+//!   priority it would starve others. If the kernel does not balance, it goes to the place that
+//!   leaves it most time, like a best-effort executor.
+//! - A thread that is **not known yet**, or asleep all the time, stays unchanged until it is known.
 //!
 //! A thread that a reserved thread creates inherits its single CPU. It is found within a poll by
 //! the number of threads of its process, and gets the CPUs of its process.
@@ -167,15 +167,14 @@ impl<K: Kernel> Enactor<K> {
             && before.is_some_and(|before| self.kernel.is_alive(&before.thread))
     }
 
-    /// What a thread has used, with the time of its start; it is recorded first where it was not
-    /// yet.
+    /// Use of a thread, with the time of its start; it is recorded first if it was not yet.
     fn usage(&self, pid: u32, tid: u32) -> Option<(u64, Usage)> {
         let thread = self.journal.before(pid, tid)?.thread;
         Some((thread.start_ticks, self.kernel.usage(&thread).ok()?))
     }
 
-    /// What each helper has been doing, measured since it was last looked at, at least
-    /// [`MIN_WATCHED_NS`] ago. `all`: there are no others.
+    /// Use of each helper, measured since it was last examined, at least [`MIN_WATCHED_NS`] ago.
+    /// `all`: there are no others.
     fn measure(&mut self, threads: &[(u32, u32)], now_ns: u64, all: bool) -> Result<(), Error> {
         let used: Vec<Option<(u64, Usage)>> =
             threads.iter().map(|&(pid, tid)| self.usage(pid, tid)).collect();
@@ -313,8 +312,8 @@ impl<K: Kernel> Enactor<K> {
         Ok(())
     }
 
-    /// Whether the application gave this thread its policy or its nice value. What its process runs
-    /// at was given to the process (`nice`, `Nice=` of a systemd unit), and a thread that a
+    /// Whether the application gave this thread its policy or its nice value. Its process's own
+    /// settings were given to the process (`nice`, `Nice=` of a systemd unit), and a thread that a
     /// reserved one makes begins at 0 (SCHED_FLAG_RESET_ON_FORK).
     fn is_chosen(&self, before: &ThreadBefore) -> bool {
         let pid = before.thread.pid;
@@ -359,8 +358,8 @@ impl<K: Kernel> Enactor<K> {
     /// Unbound kernel workers, and kernel threads that may run anywhere.
     pub(super) fn kernel_helpers(&mut self, report: &mut Enacted) -> Result<(), Error> {
         let core = self.platform.system_core;
-        // Where the system core takes reservations, too, a thread shut in there is worse off than
-        // one that may go anywhere.
+        // If the system core accepts reservations, too, a thread confined to it is worse off than
+        // one that may run anywhere.
         if self.platform.cores.contains(&core) {
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! What a look asks of the kernel, counted: a manager that reads all of `/proc` forty times a
-//! second keeps its goals, too, and takes a CPU for it.
+//! Counts the kernel requests of a poll: a manager that reads all of `/proc` forty times a second
+//! keeps its goals, too, but takes a CPU for it.
 
 use std::cell::RefCell;
 use std::io;

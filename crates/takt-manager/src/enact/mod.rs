@@ -72,7 +72,7 @@ pub struct Enactor<K: Kernel> {
     helpers: helpers::Helpers,
     spread: spread::Spread,
     system_done: bool,
-    /// Why nobody may reclaim what others leave; `None`: everybody may.
+    /// Reason why threads may not reclaim unused time; `None`: all may.
     no_reclaim: Option<String>,
     enforcement: Enforcement,
     /// Others have reservations in the domain that ours share: what is free of it is not known.
@@ -82,8 +82,7 @@ pub struct Enactor<K: Kernel> {
 }
 
 impl<K: Kernel> Enactor<K> {
-    /// Finds a way of reserving that works here. What an earlier manager left behind is undone
-    /// first.
+    /// Finds a way of reserving that works here. State left by an earlier manager is undone first.
     ///
     /// # Errors
     ///
@@ -103,7 +102,7 @@ impl<K: Kernel> Enactor<K> {
         let why = if options.exact_budgets {
             enforce::sharpen(&mut kernel, &mut journal)?
         } else {
-            Some("exact enforcement was not asked for".to_owned())
+            Some("exact enforcement was not requested".to_owned())
         };
         if partition.mode == Mode::AdmissionOff {
             kernel.watch_writes(std::path::Path::new(takt_host::reserve::ADMISSION_FILE));
@@ -150,7 +149,7 @@ impl<K: Kernel> Enactor<K> {
         &self.refusals
     }
 
-    /// What an earlier manager had left behind and was undone at the start.
+    /// State left behind by an earlier manager and undone at the start.
     #[must_use]
     pub fn left_behind(&self) -> Option<&Restored> {
         self.left_behind.as_ref()
@@ -171,13 +170,13 @@ impl<K: Kernel> Enactor<K> {
         &mut self.kernel
     }
 
-    /// How exactly the kernel enforces budgets, as measured at the start.
+    /// Precision of the kernel's budget enforcement, as measured at the start.
     #[must_use]
     pub fn enforcement(&self) -> &Enforcement {
         &self.enforcement
     }
 
-    /// Why threads do not reclaim what others leave of their core; `None`: they do.
+    /// Reason why threads do not reclaim unused time of their core; `None`: they do.
     #[must_use]
     pub fn no_reclaim(&self) -> Option<&str> {
         self.no_reclaim.as_deref()
@@ -292,7 +291,7 @@ impl<K: Kernel> Enactor<K> {
         Ok(())
     }
 
-    /// Where best-effort threads go: `None`: where they were.
+    /// CPUs for best-effort threads; `None`: their present ones.
     fn spots(&mut self, threads: &[(u32, u32)]) -> Result<Vec<Option<CpuSet>>, Error> {
         if self.partition.balances() {
             return Ok(vec![None; threads.len()]);
@@ -364,7 +363,7 @@ impl<K: Kernel> Enactor<K> {
     fn renew(&mut self, tid: u32) {
         let Some(kept) = self.kept.get(&tid) else { return };
         let attributes = self.attributes_of(&kept.held);
-        // What fails shows at the next plan, which reads everything back.
+        // A failure shows at the next plan, which reads everything back.
         let _ = self.kernel.set_attributes(tid, &attributes);
     }
 
@@ -450,8 +449,8 @@ impl<K: Kernel> Enactor<K> {
     ///
     /// # Errors
     ///
-    /// The state file cannot be deleted. What could not be undone is in the result, and the file
-    /// stays for another attempt.
+    /// The state file cannot be deleted. Changes that could not be undone are in the result, and
+    /// the file stays for another attempt.
     pub fn restore(mut self) -> Result<Restored, Error> {
         self.end_fillers();
         Ok(self.journal.undo(&mut self.kernel)?)

@@ -2,7 +2,7 @@
 //! refuses none of them when the whole fits.
 //!
 //! Threads that lose their reservation and those whose bandwidth shrinks come first; then whatever
-//! fits its core at the moment (moves, growth, new reservations). Where nothing fits although the
+//! fits its core at the moment (moves, growth, new reservations). If nothing fits although the
 //! whole does (two threads that swap full cores), the one with the least bandwidth is lifted: it
 //! gives up its reservation for the rest of the change, a matter of microseconds.
 
@@ -52,7 +52,8 @@ pub enum Step {
 }
 
 /// The steps from `now` to `wanted`, where reservations on one core may together have `capacity`
-/// (in [`ratio`] units). What can never fit comes at the end all the same, for the kernel to judge.
+/// (in [`ratio`] units). Steps that can never fit come at the end nevertheless, for the kernel to
+/// judge.
 #[must_use]
 pub fn steps(now: &BTreeMap<u32, Held>, wanted: &BTreeMap<u32, Held>, capacity: u64) -> Vec<Step> {
     let mut steps = Vec::new();

@@ -4,7 +4,7 @@
 //! *reserved* process, whose default action is to die, and never to us. For processes of others
 //! this is out of the question. So the manager compares, every few periods, the CPU time of each
 //! reserved thread with its budget: one that wants to run and has had all that its budget allows is
-//! held back. That alone is as planned: a callback of 22 ms on 4 ms in 10 is held back five times.
+//! held back. This alone is as planned: a callback of 22 ms on 4 ms in 10 is held back five times.
 //! It is an overrun when the thread has not caught up for as long as the tightest goal that it
 //! serves ([`super::Wanted::patience_ns`]). An overrun within one period that is over before the
 //! next look goes unseen here; the probes see it, as a longer callback. The account is kept as the
@@ -14,9 +14,9 @@
 //! **Reclaiming.** A hard reservation holds a thread back also while its CPU idles: a callback of 5
 //! ms on 1 ms in 10 takes 50 ms. With SCHED_FLAG_RECLAIM (GRUB) a thread's budget drains more
 //! slowly, by what the core's other reservations leave unused: 5 ms again (both measured on 6.18).
-//! Every other reservation stays whole ([`takt_host::reserve::reclaim`], which says where). What is
-//! reclaimed is taken from threads without a reservation, so [`Soft::Reclaim`] takes it away from a
-//! thread that wants more for longer than that patience.
+//! Every other reservation stays whole ([`takt_host::reserve::reclaim`], which says where).
+//! Reclaimed time is taken from threads without a reservation, so [`Soft::Reclaim`] takes it away
+//! from a thread that wants more for longer than that patience.
 //!
 //! **Softening.** Mainline Linux has hard reservations only (section VII.B.d of the paper): a
 //! thread that needs more than was learnt would be worse off than without a manager, as the main
@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 use super::Kept;
 use crate::system::{Kernel, Usage};
 
-/// What happens to a thread that has used up its budget.
+/// Treatment of a thread that has used up its budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Soft {
@@ -48,8 +48,8 @@ pub enum Soft {
     /// It goes on as best effort.
     Soft,
     /// It goes on in bandwidth that the other reservations of its core leave unused, as the
-    /// kernel's GRUB has it, and waits for its next period when that is used up. That is what
-    /// *ROS-Llama*'s reservations do (sections II.c and VII.B.d).
+    /// kernel's GRUB has it, and waits for its next period when that is used up. This is the
+    /// behaviour of *ROS-Llama*'s reservations (sections II.c and VII.B.d).
     Grub,
 }
 
@@ -63,13 +63,13 @@ pub struct Overrun {
     pub period_ns: u64,
     /// CPU time that it had since the last look.
     pub used_ns: u64,
-    /// How long ago that was.
+    /// Time since then.
     pub passed_ns: u64,
     /// It now goes on without its reservation until it has caught up.
     pub released: bool,
 }
 
-/// What [`Watch::look`] wants done.
+/// Action requested by [`Watch::look`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     /// End the reservation for the moment.
@@ -78,7 +78,7 @@ pub(super) enum Action {
     Reserve(u32),
 }
 
-/// What is done about an overrun.
+/// Response to an overrun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     Report,
@@ -91,7 +91,7 @@ const MIN_NS: u64 = 20_000_000;
 /// Looks in a row at which a released thread has caught up.
 const LOOKS: u32 = 2;
 
-/// How many budgets of debt are remembered: a tick of 10 ms and a budget of 1 ms make ten.
+/// Largest remembered debt in budgets: a tick of 10 ms and a budget of 1 ms make ten.
 const MAX_DEBT: i64 = 10;
 
 #[derive(Debug, Default, Clone, Copy)]

@@ -1,4 +1,4 @@
-//! What this machine offers to reservations.
+//! This machine's resources for reservations.
 
 use std::io;
 
@@ -28,8 +28,7 @@ pub fn platform(options: &goals::Options) -> Result<Platform, Error> {
     }
     let capacity = deadline_capacity().unwrap_or(options.max_bandwidth);
     let max_bandwidth = options.max_bandwidth.min(capacity);
-    let max_system_bandwidth =
-        options.max_system_bandwidth.map_or(max_bandwidth, |most| most.min(capacity));
+    let max_system_bandwidth = options.max_system_bandwidth.map_or(max_bandwidth, |most| most.min(capacity));
     Ok(Platform {
         max_bandwidth,
         max_system_bandwidth,

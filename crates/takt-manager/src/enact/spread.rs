@@ -1,5 +1,5 @@
-//! Where best-effort threads go when the kernel does not balance between the domains: each to the
-//! core, or to the CPUs outside of the partition, that leaves it most time.
+//! Places of best-effort threads when the kernel does not balance between the domains: each goes to
+//! the core, or to the CPUs outside of the partition, that leaves it most time.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What enactment takes and gives: options, targets, reports, errors.
+//! Types of enactment: options, targets, reports, errors.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,14 +13,14 @@ use super::{Mode, Refusal, Soft};
 use crate::plan::{ChainPlan, Plan};
 use crate::restore;
 
-/// How plans are enacted.
+/// Options of enactment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// Ways of binding reservations to cores, tried in this order. All of them by default, best
     /// first.
     pub modes: Vec<Mode>,
-    /// What happens to a thread that has used up its budget. It reclaims by default: other
+    /// Treatment of a thread that has used up its budget. It reclaims by default: other
     /// reservations are harmed no more than by the paper's hard ones, and on an idle machine
     /// latencies stay what they were.
     pub soft: Soft,
@@ -75,7 +75,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// Which setting cannot work.
+    /// The setting that cannot work.
     pub fn validate(&self) -> Result<(), Error> {
         let invalid = |setting, reason: String| Err(Error::Setting { setting, reason });
         if self.modes.is_empty() {
@@ -98,7 +98,7 @@ impl Options {
     }
 }
 
-/// Why nothing can be enacted.
+/// Reason why nothing can be enacted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -109,9 +109,9 @@ pub enum Error {
     #[error(transparent)]
     State(#[from] restore::Error),
     /// No way of reserving works here. Everything is as it was.
-    #[error("no way of reserving CPU time works here, and nothing was changed:{}", list(refusals))]
+    #[error("CPU time cannot be reserved here, and nothing was changed:{}", list(refusals))]
     NothingGranted {
-        /// Why not, for each way.
+        /// Reason for each way.
         refusals: Vec<Refusal>,
     },
     /// The platform's cores.
@@ -146,13 +146,13 @@ pub struct Wanted {
     pub name: String,
     /// Budget, period and core.
     pub held: Held,
-    /// How long it may want more than its budget before that is an overrun: the tightest goal that
-    /// it serves. A callback longer than the budget is held back by design.
+    /// Time for which it may want more than its budget before that is an overrun: the tightest goal
+    /// that it serves. A callback longer than the budget is held back by design.
     pub patience_ns: u64,
 }
 
 impl Target {
-    /// What `plan` asks for, in the system that `model` shows.
+    /// Builds the targets of `plan` in the system that `model` shows.
     #[must_use]
     pub fn new(plan: &Plan, model: &Model) -> Self {
         let patience = |executor| {
@@ -188,10 +188,10 @@ impl Target {
     }
 }
 
-/// What was done, and what holds.
+/// Actions taken, and the state in effect.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Enacted {
-    /// How reservations are bound to cores.
+    /// Binding of reservations to cores.
     pub mode: Option<Mode>,
     /// Changes made.
     pub changes: usize,
@@ -206,7 +206,7 @@ pub struct Enacted {
     pub raised: usize,
     /// Threads that the plan names and that are gone.
     pub gone: usize,
-    /// Where the kernel has something else than asked.
+    /// Differences between the kernel's state and the requested one.
     pub differences: Vec<Difference>,
 }
 
@@ -228,7 +228,7 @@ pub struct Reserved {
     pub budget_ns: u64,
     /// Period, as read back.
     pub period_ns: u64,
-    /// Where it may run, as read back.
+    /// CPUs on which it may run, as read back.
     pub cpus: CpuSet,
 }
 
@@ -240,7 +240,7 @@ pub struct Difference {
     /// Its name, or the setting's.
     pub name: String,
     pub asked: String,
-    /// What holds, or the kernel's answer.
+    /// The state in effect, or the kernel's answer.
     pub has: String,
     /// It concerns a reservation, and so a guarantee.
     pub reservation: bool,
@@ -250,8 +250,8 @@ impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { tid, name, asked, has, .. } = self;
         match tid {
-            0 => write!(f, "{name}: asked {asked}, has {has}"),
-            _ => write!(f, "thread {tid} `{name}`: asked {asked}, has {has}"),
+            0 => write!(f, "{name}: requested {asked}, in effect {has}"),
+            _ => write!(f, "thread {tid} `{name}`: requested {asked}, in effect {has}"),
         }
     }
 }

@@ -11,8 +11,8 @@ use crate::policy::Policy;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// Whose manager makes the plans: `takt`, or `ros-llama`, which is the paper's as it is
-    /// printed. `takt`: the other one is there to be compared with.
+    /// Manager that makes the plans: `takt`, or `ros-llama`, the paper's as printed. Default
+    /// `takt`; the other one is for comparison.
     pub policy: Policy,
     /// Time between plans. 6 s, as in *ROS-Llama*: long against every goal and short against
     /// changes of the surroundings.
@@ -116,7 +116,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// Which is out of range, and the range.
+    /// The value that is out of range, and the range.
     pub fn validate(&self) -> Result<(), SettingError> {
         all_within(
             "options.",
@@ -139,16 +139,16 @@ impl Options {
         if let Some(exceedance) = self.exceedance
             && !(exceedance > 0.0 && exceedance < 1.0)
         {
-            let accepted = "accepted is a probability between 0 and 1, such as 1e-6";
+            let accepted = "expected a probability between 0 and 1, such as 1e-6";
             return Err(SettingError::value("options.exceedance", exceedance, accepted));
         }
         if self.ways.as_ref().is_some_and(Vec::is_empty) {
-            let accepted = format!("leave it out, or name some of {}", names_of_ways());
+            let accepted = format!("omit it, or name some of {}", names_of_ways());
             return Err(SettingError::value("options.ways", "[]", accepted));
         }
         if let Some(cores) = &self.cores {
             if cores.is_empty() {
-                let accepted = "leave it out to use all but the system core";
+                let accepted = "omit it to use all but the system core";
                 return Err(SettingError::value("options.cores", "[]", accepted));
             }
             if let Some(twice) = cores.iter().enumerate().find(|(i, c)| cores[..*i].contains(c)) {

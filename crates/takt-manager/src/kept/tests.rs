@@ -54,7 +54,7 @@ fn a_restart_begins_with_what_was_known() {
     // The first activations of the next run: cheap ones.
     let mut live = model(1_000_000, 110_000_000, 2);
     let words = kept.complete(&mut live);
-    assert_eq!(words, ["a model of an earlier run is known: 1 of 1 callbacks"]);
+    assert_eq!(words, ["using the model of an earlier run: 1 of 1 callbacks"]);
     assert_eq!(first(&live), (5_000_000, 100_000_000));
     assert!(kept.complete(&mut live).is_empty(), "said once");
 }
@@ -66,17 +66,21 @@ fn what_reality_refutes_is_dropped_and_said() {
     let mut kept = next(kept);
     let mut live = model(5_900_000, 100_000_000, 50);
     let words = kept.complete(&mut live).join("\n");
-    assert!(words.contains("takes 5.9 ms where 5.0 were the most"), "{words}");
+    assert!(words.contains("takes 5.9 ms, above the stored maximum of 5.0 ms"), "{words}");
     assert_eq!(first(&live), (5_900_000, 100_000_000));
     let mut kept = next(kept);
     let mut live = model(5_000_000, 40_000_000, 50);
     let words = kept.complete(&mut live).join("\n");
-    assert!(words.contains("2 activations came within 40.0 ms where 100 were the least"), "{words}");
-    // What is kept from then on is what was seen: the higher cost of before went with it.
+    assert!(
+        words.contains("2 activations came within 40.0 ms, below the stored minimum of 100 ms"),
+        "{words}"
+    );
+    // From then on, only observed values are stored: the earlier higher cost was dropped with the
+    // rest.
     assert_eq!(first(&live), (5_000_000, 40_000_000));
 }
 
-/// What a run has forgotten does not come back by what it wrote down before.
+/// Knowledge that a run has dropped does not return from its own earlier file.
 #[test]
 fn a_run_is_not_completed_by_itself_and_start_up_is_not_kept() {
     let mut kept = Kept::default();
@@ -102,7 +106,7 @@ fn another_program_of_the_same_name_is_learnt_anew() {
     kept.programs.values_mut().for_each(|program| program.changed_ns ^= 1);
     let mut live = model(1_000_000, 110_000_000, 2);
     let words = kept.complete(&mut live).join("\n");
-    assert!(words.contains("has changed since its model was kept"), "{words}");
+    assert!(words.contains("has changed since its model was stored"), "{words}");
     assert_eq!(first(&live), (1_000_000, 110_000_000));
 }
 

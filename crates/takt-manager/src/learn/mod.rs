@@ -33,18 +33,18 @@ const MAX_WATCHED: usize = 512;
 const FIRST_SEARCH_NS: u64 = 500_000_000;
 const SEARCH_EVERY_NS: u64 = 5_000_000_000;
 
-/// What is wanted.
+/// Options of learning.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// Chains at most. 16: more is not read, and a robot's goals are fewer.
     pub most_chains: usize,
-    /// How the model is learnt.
+    /// Options of the model.
     pub model: takt_model::Options,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        // What has ended belongs to what was seen.
+        // Processes that have ended belong to the observations, too.
         Self {
             most_chains: 16,
             model: takt_model::Options { keep_ended: true, ..takt_model::Options::default() },
@@ -79,11 +79,11 @@ pub struct LearntChain {
     pub goal_ns: Option<u64>,
     /// Bound with the reservations that a plan for all proposed goals makes.
     pub bound_ns: Option<u64>,
-    /// What reservations would make of it; nothing is promised, since nothing is reserved yet.
+    /// State that reservations would give it; nothing is guaranteed, since nothing is reserved yet.
     /// `could_be_kept`, `degraded`, `not_analysable` or `not_found` under that plan; `not_measured`
     /// without goal.
     pub state: String,
-    /// Why, for all that could not be kept.
+    /// The reason, for all chains that could not be kept.
     pub why: String,
 }
 
@@ -97,7 +97,7 @@ pub struct Learnt {
     pub left_out: usize,
     /// The proposed goals; `None`: no chain was measured.
     pub goals: Option<Goals>,
-    /// What a manager would do for them now.
+    /// Plan that a manager would make for them now.
     pub plan: Option<Plan>,
     /// Events read.
     pub events: u64,

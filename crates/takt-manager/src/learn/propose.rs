@@ -11,9 +11,9 @@ use crate::plan::{ChainState, Plan, Platform};
 /// come, and a goal at the edge of what is measured says nothing about need; half as much again is
 /// room without being another requirement.
 pub const GOAL_FACTOR: f64 = 1.5;
-/// Where the analysis cannot promise the proposal, a goal is relaxed up to so many times of it, or
-/// up to the mean time between two activations of the chain's start, which is its implicit
-/// deadline: beyond both it is another requirement.
+/// Largest factor by which a goal is relaxed if the analysis cannot guarantee the proposal. It may
+/// also be relaxed up to the mean time between two activations of the chain's start, which is its
+/// implicit deadline: beyond both it is another requirement.
 const MAX_RELAXED: u64 = 16;
 /// Rounds of relaxing.
 const ROUNDS: usize = 4;

@@ -1,8 +1,8 @@
-//! Which chains a model shows, those first that are worth a goal.
+//! Chains that a model shows, those worth a goal first.
 //!
 //! A chain runs from a callback that nothing observed activates (a timer, a source, a subscription
-//! whose publishers are not observed) to one that activates nothing. What every node of ROS 2
-//! brings along (parameter services and events, log, simulated time, life cycle) is no part of any.
+//! whose publishers are not observed) to one that activates nothing. Parts of every ROS 2 node
+//! (parameter services and events, log, simulated time, life cycle) belong to none of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -72,7 +72,7 @@ fn a_nodes_name_does_not_mean_its_parameter_services() {
     let model = model(&nodes, &edges);
     assert_eq!(chains::paths(&model, "/b", "/b").unwrap(), [vec![1]]);
     assert_eq!(chains::paths(&model, "/a", "/b").unwrap(), [vec![0, 1]]);
-    // Whoever names it means it, and so does who names a node that has nothing else.
+    // Naming it selects it, and so does naming a node that has nothing else.
     assert_eq!(chains::paths(&model, "/b:/b/get_parameters", "/b:/b/get_parameters").unwrap(), [vec![2]]);
     let only = &model_of_services();
     assert_eq!(chains::paths(only, "/b", "/b").unwrap(), [vec![0]]);

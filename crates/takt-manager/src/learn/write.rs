@@ -16,10 +16,10 @@ impl Learnt {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "# Latency goals to begin from, written by `takt manage --learn` after {:.1} s of {} processes with {} callbacks.\n\
-             # What the robot needs is for you to say: a goal below is {GOAL_FACTOR} times the longest latency that was measured, rounded up, or\n\
-             # what could be promised with reservations where that is more. Delete chains that do not matter.\n\
-             # Then: takt manage THIS_FILE -- COMMAND",
+            "# Latency goals to begin from, written by `takt manage --learn` after {:.1} s of {} processes with {} callbacks.\n# Only you \
+             know what the robot needs. Each goal below is {GOAL_FACTOR} times the longest measured latency, rounded up, or the bound\n# \
+             that reservations could guarantee if that is larger. Delete chains that do not matter.\n# Then: takt manage THIS_FILE -- \
+             COMMAND",
             self.observed_ns as f64 / 1e9,
             processes.len(),
             self.model.callbacks.len()
@@ -28,7 +28,7 @@ impl Learnt {
             goals.degradation_order.iter().map(|index| goals.chains[*index].name.clone().into()).collect();
         let _ = writeln!(
             text,
-            "\n# The first is the first to be given up when not all goals can be kept.\ndegradation_order = [\n{}]",
+            "\n# If not all goals can be met, chains are given up in this order.\ndegradation_order = [\n{}]",
             order.iter().map(|name| format!("    {name},\n")).collect::<String>()
         );
         for chain in &self.chains {
@@ -41,7 +41,8 @@ impl Learnt {
         let optional = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), ms);
         let _ = writeln!(text, "\n# {}", comment(&chain.path.join(" -> ")));
         if chain.ways > 1 {
-            let _ = writeln!(text, "# This is the longest of {} ways from its start to its end.", chain.ways);
+            let _ =
+                writeln!(text, "# This is the longest of {} paths from its start to its end.", chain.ways);
         }
         let Some(goal_ns) = chain.goal_ns else {
             let _ = writeln!(text, "# Not measured: {}. Without a goal:", comment(&chain.why));
@@ -62,11 +63,11 @@ impl Learnt {
             Some(bound_ns) => {
                 writeln!(
                     text,
-                    "# With reservations it would take at most {} ms, by what was seen so far.",
+                    "# With reservations it would take at most {} ms, according to the observations so far.",
                     ms(bound_ns)
                 )
             }
-            None => writeln!(text, "# It could not be promised: {}", comment(&chain.why)),
+            None => writeln!(text, "# It could not be guaranteed: {}", comment(&chain.why)),
         };
         text.push_str(&entry(chain, Some(goal_ns)));
     }

@@ -1,6 +1,6 @@
-//! Whom a launched program belongs to: the user who typed the command, not the root that `sudo`
-//! made of him. Only the manager needs privilege (SCHED_DEADLINE, the journal of changes); nodes,
-//! their files and their logs are the user's.
+//! Owner of a launched program: the user who typed the command, not root, to which `sudo` switched.
+//! Only the manager needs privilege (SCHED_DEADLINE, the journal of changes); nodes, their files
+//! and their logs are the user's.
 
 use std::ffi::{CStr, CString, OsString};
 use std::io;
@@ -31,7 +31,7 @@ fn owned(text: *const libc::c_char) -> Option<OsString> {
     Some(OsString::from_vec(unsafe { CStr::from_ptr(text) }.to_bytes().to_vec()))
 }
 
-/// What the list of users has, found by `look`.
+/// Entry of the list of users, found by `look`.
 fn entry(
     mut look: impl FnMut(*mut libc::passwd, &mut [libc::c_char], *mut *mut libc::passwd) -> i32,
 ) -> Option<(u32, u32, OsString, Option<OsString>)> {

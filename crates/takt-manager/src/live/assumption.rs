@@ -1,8 +1,8 @@
-//! What the word "guaranteed" rests on.
+//! Assumptions behind the word "guaranteed".
 
 use serde::{Deserialize, Serialize};
 
-/// Where a chain stands.
+/// State of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -22,7 +22,7 @@ pub enum State {
     NotAnalysable,
     /// Its end points were not seen, or nothing leads from one to the other.
     NotFound,
-    /// What it takes cannot be known from what is seen.
+    /// Its cost cannot be determined from the observations.
     NotMeasurable,
     /// A thread or process on its way has ended.
     Ended,
@@ -133,29 +133,29 @@ impl Assumption {
         Self::Latency,
     ];
 
-    /// What is assumed.
+    /// The assumption in words.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            Self::Bounded => "the bound of the response-time analysis keeps the goal",
-            Self::Running => "everything on the chain's way runs",
-            Self::Started => "no process on the chain's way is starting, and every timer there has run",
+            Self::Bounded => "the bound of the response-time analysis meets the goal",
+            Self::Running => "all processes on the chain's path are running",
+            Self::Started => "no process on the chain's path is starting, and every timer there has run",
             Self::Reserved => "every reservation is in force, as read back from the kernel",
             Self::Budgets => "no reservation is exhausted for as long as a goal that it serves",
             Self::Costs => "no execution time is above its curve",
             Self::Arrivals => "no arrivals are denser than their curve",
             Self::Delivery => {
-                "the middleware, whose threads have no reservation, delivers no message later than was seen, with a margin"
+                "the middleware, whose threads have no reservation, delivers no message later than the latest seen, plus a margin"
             }
-            Self::Outputs => "no activation sends more messages than is known",
+            Self::Outputs => "no activation sends more messages than observed before",
             Self::Suspensions => {
-                "no callback suspends itself or yields for longer or more often than is known"
+                "no callback suspends itself or yields for longer or more often than observed before"
             }
-            Self::Graph => "no callback runs in the chain's executors that the plan does not know",
+            Self::Graph => "no callback outside the plan runs in the chain's executors",
             Self::Complete => "no events are lost",
-            Self::Observed => "all publishers on the chain's way are observed",
-            Self::Network => "messages from other machines come within the network's declared bound",
-            Self::Measured => "instances that begin are seen to end",
+            Self::Observed => "all publishers on the chain's path are observed",
+            Self::Network => "messages from other machines arrive within the network's declared bound",
+            Self::Measured => "instances that begin are seen to complete",
             Self::Shortest => "no measured latency is below the best case",
             Self::Latency => "no measured latency is above the bound",
         }
@@ -169,7 +169,7 @@ pub struct Standing {
     pub assumed: String,
     /// Whether it is observed to hold; `None`: it was not looked at, or not enough was seen.
     pub holds: Option<bool>,
-    /// What was observed against it, with figures.
+    /// The observation against it, with figures.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub observed: String,
 }

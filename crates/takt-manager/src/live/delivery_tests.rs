@@ -72,7 +72,7 @@ fn a_late_delivery_takes_the_word_back_and_the_next_bound_has_it() {
     assert_ne!(after.state, "guaranteed");
     let reported = &after.run.refutations[0].1;
     assert!(
-        reported.contains("/sink subscription /t: a message was received 8.000 ms after it had left"),
+        reported.contains("/sink subscription /t: a message was received 8.000 ms after it was sent"),
         "{reported}"
     );
     assert_eq!(after.run.false_guarantees, 0, "{after:#?}");

@@ -1,7 +1,7 @@
 //! The manager's loop for the sources that programs bring.
 //!
-//! What is generic is compiled with whoever calls it. The command line is not optimised, since it
-//! parses and prints; without this the loop that every event goes through was not either.
+//! Generic code is compiled with its caller. The command line is not optimised, since it parses and
+//! prints; without this, the loop for every event would not be optimised either.
 
 use std::sync::atomic::AtomicBool;
 

@@ -18,11 +18,11 @@ const TOGETHER_NS: u64 = 250_000_000;
 /// Plans made because of observations take at most one part in so many of a CPU.
 const PLANS_SHARE: u64 = 100;
 
-/// What an exhausted budget means, with figures.
+/// Meaning of an exhausted budget, with figures.
 pub(super) fn overrun_words(overrun: &Overrun) -> String {
     let Overrun { tid, name, budget_ns, period_ns, used_ns, passed_ns, .. } = overrun;
     format!(
-        "budget overrun: thread {tid} `{name}` has {} us in {} us, and wanted more for as long as its goal (it had {} us in the last {} us)",
+        "budget overrun: thread {tid} `{name}` has {} us in {} us, but wanted more for as long as its goal (it ran {} us in the last {} us)",
         budget_ns / 1000,
         period_ns / 1000,
         used_ns / 1000,
@@ -31,8 +31,8 @@ pub(super) fn overrun_words(overrun: &Overrun) -> String {
 }
 
 impl<S: Source, K: Kernel> Live<S, K> {
-    /// What was seen since the last call: refuted chains lose the word at once, and the next plan
-    /// is made at once.
+    /// Handles the observations since the last call: refuted chains lose their guarantee at once,
+    /// and the next plan is made at once.
     pub(super) fn follow(&mut self, now_ns: u64) {
         let mut findings: Findings = std::mem::take(&mut self.found);
         let lost = self.extractor.counters().lost_events;
@@ -167,7 +167,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let regular = status.dropped.saturating_mul(20) <= status.completions;
         let given_up = chain.state == super::State::Degraded && !self.ledger.observes;
         let overdue = if regular && !given_up { status.overdue as u64 } else { 0 };
-        // What never ran at all is late from its first release on.
+        // A callback that never ran is late from its first release on.
         let began = chain.has_begun() || status.completions > 0;
         let never = self.never.get(index).and_then(Option::as_ref);
         let never = never.filter(|it| (!it.never || !began) && !given_up);

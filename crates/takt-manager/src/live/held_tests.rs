@@ -1,5 +1,5 @@
-//! What the kernel has against what was asked, between plans; budgets that do not suffice; and back
-//! to the word.
+//! Changes of the kernel's state between plans; budgets that are too small; and the return to the
+//! guarantee.
 
 use super::*;
 use crate::system::Attributes;
@@ -38,7 +38,7 @@ fn a_reservation_that_somebody_ends_takes_the_word_back_between_plans() {
     let chain = tampered(|sim, _| sim.set_attributes(10, &Attributes::other(0)).unwrap());
     let reported = &chain.run.refutations[0].1;
     assert!(
-        reported.contains("thread 10 `driver`: asked deadline:") && reported.contains("has other"),
+        reported.contains("thread 10 `driver`: requested deadline:") && reported.contains("in effect other"),
         "{reported}"
     );
 }
@@ -175,12 +175,12 @@ fn a_program_that_keeps_switching_admission_on_is_not_fought_for_ever() {
         chain.why.contains("keeps switching admission control on") && chain.why.contains("sysctl"),
         "{chain:#?}"
     );
-    // Whoever did so has ended, and the user has switched it off.
+    // The program that did so has ended, and the user has switched it off.
     switches_on(&mut setup, "-1", false);
     setup.pass(20.5, 39.5);
     let chain = state(&setup, 39.5);
     assert_eq!(chain.state, "guaranteed", "{chain:#?}");
     let text = setup.text.text();
-    assert_eq!(text.matches("It is off again, and 950000 comes back").count(), 1, "{text}");
+    assert_eq!(text.matches("It is off again, and 950000 will be restored").count(), 1, "{text}");
     assert!(text.contains("keeps switching admission control on"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! How a chain stood by its jitter goal.
+//! A chain's record against its jitter goal.
 
 use takt_model::{ChainStats, Exceeded, Range};
 
@@ -61,7 +61,7 @@ impl Jitter {
     }
 }
 
-/// What was measured, over all paths that the chain took.
+/// Measured jitter, over all paths that the chain took.
 pub(super) fn measure(status: &mut ChainStatus, paths: &[&ChainStats]) {
     let all = |of: fn(&ChainStats) -> Option<Range>| {
         let mut range = None;
@@ -75,7 +75,7 @@ pub(super) fn measure(status: &mut ChainStatus, paths: &[&ChainStats]) {
     status.period_jitter_ms = all(|stats| stats.spread.gaps).map(|range| ms(range.width_ns()));
 }
 
-/// Why the verdict on a chain is FAIL for its jitter.
+/// Reason why the verdict on a chain is FAIL for its jitter.
 pub(super) fn missed(status: &ChainStatus) -> Option<String> {
     let (goal_ms, jitter_ms) = (status.jitter_goal_ms?, status.run.jitter_ms?);
     (jitter_ms > goal_ms)

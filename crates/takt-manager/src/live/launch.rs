@@ -1,8 +1,8 @@
 //! The managed program: started with the probe in its environment, as the user who asked for it,
 //! and ended in order, with all that it started: its process group is asked by SIGINT, SIGTERM and
 //! SIGKILL ([`Launched::end`]); what is left then, also in other groups and sessions, by SIGTERM
-//! and SIGKILL ([`Launched::end_rest`]). What cleared its environment and was left by its parent is
-//! found where this process adopts orphans ([`Launched::start_adopting`]).
+//! and SIGKILL ([`Launched::end_rest`]). A process that cleared its environment and was left by its
+//! parent is found if this process adopts orphans ([`Launched::start_adopting`]).
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -29,12 +29,12 @@ pub struct Launched {
 /// Adopted orphans that have ended are waited for so often.
 const REAP_EVERY: Duration = Duration::from_secs(1);
 
-/// How long what the program left is given after SIGTERM, and after SIGKILL.
+/// Time for the program's remains after SIGTERM, and after SIGKILL.
 const REST: [(i32, Duration); 2] =
     [(libc::SIGTERM, Duration::from_secs(5)), (libc::SIGKILL, Duration::from_secs(2))];
 
-/// How a program is asked to end: more and more firmly. `ros2 launch` ends its nodes at SIGINT and
-/// needs time for it.
+/// Signals that ask a program to end, with increasing urgency. `ros2 launch` ends its nodes at
+/// SIGINT and needs time for it.
 const ASKING: [(i32, Duration); 3] = [
     (libc::SIGINT, Duration::from_secs(10)),
     (libc::SIGTERM, Duration::from_secs(5)),
@@ -103,7 +103,7 @@ impl Launched {
         self.child.id()
     }
 
-    /// How it ended; `None` while it runs. What it leaves behind in its group is ended with it
+    /// Its exit status; `None` while it runs. Remaining processes of its group are ended with it
     /// (SIGTERM).
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What happened, once for people and once for programs.
+//! The log, once for people and once for programs.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -19,7 +19,7 @@ pub(super) enum Record<'a> {
     Plan { number: u64, plan: &'a Plan, chains: &'a [ChainPlan], decisions: &'a [Decision] },
     /// A chain stands otherwise than before.
     Chain { chain: &'a str, state: super::State, why: &'a str },
-    /// What was done about it.
+    /// Actions taken.
     Enacted { number: u64, enacted: &'a crate::enact::Enacted },
     /// Budgets that did not suffice, over one period.
     Overruns { threads: &'a [(Overrun, u64)] },
@@ -40,12 +40,12 @@ struct Line<'a> {
 /// Lines kept for screens.
 const RECENT: usize = 40;
 
-/// Where the log goes.
+/// Destination of the log.
 #[derive(Default)]
 pub struct Log {
     text: Option<Box<dyn Write + Send>>,
     json: Option<Box<dyn Write + Send>>,
-    /// What was last said of each chain: said again only when it changes.
+    /// Last message on each chain: repeated only when it changes.
     logged: Vec<(String, String)>,
     /// The last lines for people.
     recent: VecDeque<String>,
@@ -99,7 +99,7 @@ impl Log {
         if let Err(error) = outcome {
             // A full disk must not end the manager; it is said once where it can be.
             self.broken = true;
-            let _ = writeln!(std::io::stderr(), "takt manage: the log ends here: {error}");
+            let _ = writeln!(std::io::stderr(), "takt manage: the log stops here: {error}");
         }
     }
 
@@ -135,7 +135,7 @@ impl Log {
                     lines.insert(
                         0,
                         format!(
-                            "plan {number}: {kept} of {} chains can be kept, {} reservations, analysis {:.1} ms",
+                            "plan {number}: {kept} of {} goals can be met, {} reservations, analysis {:.1} ms",
                             chains.len(),
                             plan.reservations.len(),
                             plan.analysis_ns as f64 / 1e6
@@ -170,8 +170,9 @@ impl Log {
                 .map(|(overrun, count)| {
                     let Overrun { tid, name, budget_ns, period_ns, released, .. } = overrun;
                     let (budget_us, period_us) = (budget_ns / 1000, period_ns / 1000);
-                    let fate = if *released { "; it goes on at best effort until it has caught up" } else { "" };
-                    format!("thread {tid} `{name}`: {budget_us} us in {period_us} us did not let it catch up within its goal, seen {count} times{fate}")
+                    let fate = if *released { "; it continues at best effort until it has caught up" } else { "" };
+                    format!("thread {tid} `{name}`: with {budget_us} us in {period_us} us it did not catch up within its goal, {count} \
+                         times{fate}")
                 })
                 .collect(),
             Record::Status { .. } => Vec::new(),

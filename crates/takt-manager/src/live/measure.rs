@@ -1,4 +1,4 @@
-//! What was measured of a chain, for the status.
+//! Measurements of a chain, for the status.
 
 use takt_model::ChainStats;
 

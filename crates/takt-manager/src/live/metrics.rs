@@ -14,13 +14,13 @@ use takt_view::{Answer, Body, Pages, Request, Urgency};
 
 use super::status::{Board, Status};
 
-/// Why there are no metrics.
+/// Reason why there are no metrics.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The address is open to others.
     #[error(
-        "metrics address {0}: only loopback addresses, as 127.0.0.1:9464; put a proxy before it to open it to others"
+        "metrics address {0}: only loopback addresses are accepted, such as 127.0.0.1:9464; to make it public, put a proxy in front of it"
     )]
     NotLoopback(SocketAddr),
     /// It cannot be listened on, or there is no thread for it.
@@ -58,7 +58,7 @@ impl Server {
         Ok(Self(takt_view::Server::start("takt-metrics", address, Urgency::Low, content)?))
     }
 
-    /// Where it listens.
+    /// Address at which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.0.address()
@@ -87,7 +87,7 @@ impl Pages for Content {
             },
             ("/metrics" | "/", _) => whole("text/plain; version=0.0.4; charset=utf-8", prometheus(&status)),
             ("/status", _) => whole("application/json", serde_json::to_string(&*status).unwrap_or_default()),
-            _ => Answer::text(404, "/metrics and /status are here"),
+            _ => Answer::text(404, "this server has /metrics and /status"),
         }
     }
 }
@@ -131,7 +131,7 @@ pub(crate) fn prometheus(status: &Status) -> String {
     family(
         "takt_chain_guaranteed",
         "gauge",
-        "Whether the bound keeps the goal.",
+        "Whether the bound meets the goal.",
         chain(&|c| Some(f64::from(u8::from(c.state == "guaranteed")))),
     );
     family(
@@ -149,7 +149,7 @@ pub(crate) fn prometheus(status: &Status) -> String {
     family(
         "takt_chain_dropped_total",
         "counter",
-        "Instances that never came to the end.",
+        "Instances that never completed.",
         chain(&|c| Some(c.dropped as f64)),
     );
     family(
@@ -180,18 +180,13 @@ pub(crate) fn prometheus(status: &Status) -> String {
     family(
         "takt_reservation_overruns_total",
         "counter",
-        "Times a thread was found without budget and wanting more.",
+        "Number of times a thread had used up its budget and wanted more.",
         thread(&|one| one.overruns as f64),
     );
     let one = |value: f64| vec![(String::new(), value)];
     let cost = status.cost;
     family("takt_plans_total", "counter", "Plans made.", one(status.plans as f64));
-    family(
-        "takt_plans_cached_total",
-        "counter",
-        "Plans repeated without analysis.",
-        one(status.cached as f64),
-    );
+    family("takt_plans_cached_total", "counter", "Plans reused without analysis.", one(status.cached as f64));
     family(
         "takt_plan_holds",
         "gauge",
@@ -294,7 +289,7 @@ mod tests {
         assert_eq!(prometheus(&Status::default()).matches("chain").count(), 0);
     }
 
-    /// What the exposition format and the naming conventions of Prometheus ask for.
+    /// Checks the rules of the exposition format and the naming conventions of Prometheus.
     #[test]
     fn families_are_reported_once_and_named_as_is_usual() {
         let second = ChainStatus { name: "odometry".into(), ..status().chains[0].clone() };

@@ -77,7 +77,7 @@ pub struct Live<S: Source, K: Kernel = Linux> {
     manager: Manager,
     enactor: Option<Enactor<K>>,
     watchdog: Option<Guard>,
-    /// How often the watchdog had ended when that was last reported.
+    /// Number of ends of the watchdog at the last report.
     watchdog_again: u32,
     options: Options,
     board: Board,
@@ -101,21 +101,20 @@ pub struct Live<S: Source, K: Kernel = Linux> {
     cached: u64,
     /// Wall clock less monotonic clock.
     clock_offset_ns: i64,
-    /// Where chains begin on other machines: how far the clocks are apart, and what was known of it
-    /// last.
+    /// Error of the clocks for chains that begin on other machines, and its last known value.
     clocks: Option<crate::clocks::Watch>,
     clock: crate::clocks::ClockError,
-    /// How each chain stood over the whole run.
+    /// Record of each chain over the whole run.
     ledger: Ledger,
     /// Events lost at the last look.
     lost: u64,
     /// When the last plan was made, and what it took: an observation against it is answered at
     /// once, but not with all of a CPU.
     planned: Option<(u64, u64)>,
-    /// What must be done about what was seen since the last look.
+    /// Findings since the last poll that need action.
     found: Findings,
     next_check_ns: u64,
-    /// What did not run on the ways of chains.
+    /// Callbacks that did not run on the paths of chains.
     never: Vec<Option<DidNotRun>>,
 }
 
@@ -221,19 +220,19 @@ impl<S: Source, K: Kernel> Live<S, K> {
             self.note(now_ns, words);
         }
         let Some(enactor) = &self.enactor else {
-            return self.note(now_ns, "observing only: nothing will be changed");
+            return self.note(now_ns, "observing only: takt changes nothing");
         };
         let mut words = format!("reservations by {}", enactor.mode());
         for refusal in enactor.refusals() {
             words.push_str(&format!("\n  not by {refusal}"));
         }
         if let Some(left) = enactor.left_behind() {
-            words.push_str(&format!("\n  an earlier manager did not end in order: {left}"));
+            words.push_str(&format!("\n  an earlier manager did not shut down cleanly: {left}"));
         }
         words.push_str(&format!("\n  budgets are enforced {}", enactor.enforcement().by));
         match enactor.no_reclaim() {
-            Some(why) => words.push_str(&format!("\n  what reservations leave unused stays unused: {why}")),
-            None => words.push_str("\n  what reservations leave unused is reclaimed by those that want more"),
+            Some(why) => words.push_str(&format!("\n  unused reserved time stays unused: {why}")),
+            None => words.push_str("\n  unused reserved time goes to reservations that want more"),
         }
         self.note(now_ns, &words);
     }
@@ -242,7 +241,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         self.options.log.record(now_ns, &Record::Note { words });
     }
 
-    /// Where the status hangs; to be read from any thread.
+    /// Holder of the status; to be read from any thread.
     #[must_use]
     pub fn board(&self) -> Board {
         self.board.clone()
@@ -271,7 +270,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         &self.extractor
     }
 
-    /// What is measured of a chain, by its place in the goals: one for each path that it took.
+    /// Measurements of a chain, by its place in the goals: one for each path that it took.
     pub(crate) fn watch_ids(&self, chain: usize) -> impl Iterator<Item = WatchId> + '_ {
         self.watched.get(&chain).into_iter().flatten().map(|watched| watched.id)
     }
@@ -286,7 +285,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             .collect()
     }
 
-    /// How a chain stands, by its place in the goals.
+    /// State of a chain, by its place in the goals.
     #[must_use]
     pub fn state(&self, chain: usize) -> State {
         self.ledger.chains.get(chain).map_or(State::Learning, |chain| chain.state)
@@ -352,12 +351,12 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let home = takt_rt::placement::affinity(0).ok()?;
         let platform = self.manager.platform();
         let core = platform.system_core;
-        // Where that takes reservations, too, a thread shut in there waits for them; the kernel
-        // finds a better place.
+        // If that core accepts reservations, too, a thread confined to it waits for them; the
+        // kernel finds a better place.
         if !platform.cores.contains(&core) {
             let outcome = CpuSet::single(core).and_then(|cpus| takt_rt::placement::set_affinity(0, &cpus));
             if let Err(error) = outcome {
-                self.note(monotonic_ns(), &format!("the manager itself stays where it is: {error}"));
+                self.note(monotonic_ns(), &format!("the manager itself stays on its CPUs: {error}"));
             }
         }
         // Without urgency, but with weight: it needs a hundredth of the core, and on a crowded one
@@ -395,7 +394,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let period_ns = (self.manager.goals().options.update_period_s * 1e9) as u64;
         // The first plan a period after the first event: what starts up is not yet what runs.
         if self.next_plan_ns.is_none() && count > 0 {
-            // Where an earlier run's model is known, it is; a second is enough for all to be there.
+            // The model of an earlier run is available at once; one second is enough for all
+            // processes to appear.
             let known = self.options.kept.as_ref().is_some_and(|kept| !kept.is_empty());
             self.next_plan_ns = Some(now_ns + if known { period_ns.min(KNOWN_PLAN_NS) } else { period_ns });
         }
@@ -417,7 +417,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             let mut notes = Vec::new();
             if checks {
                 let again = enactor.keep_admission_off(now_ns)?;
-                // What was refused meanwhile is asked for again at once.
+                // Reservations refused in the meantime are requested again at once.
                 self.found.replan |= again && !self.enacted.holds();
                 notes = enactor.admission_notes();
                 for difference in enactor.check() {
@@ -457,8 +457,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let model = self.extractor.snapshot(now_ns);
         let over = !model.threads.is_empty() && model.threads.iter().all(|thread| thread.ended);
         if over && self.enactor.is_none() && self.plan.is_some() {
-            // Who only looks keeps the plan for what was there; nothing runs that another one could
-            // be for.
+            // An observing manager keeps the plan of the processes that ran; none is running that
+            // needs another one.
             return Ok(());
         }
         let executor = |thread: &&Thread| thread.ended && matches!(thread.role, ThreadRole::Executor(_));
@@ -518,8 +518,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         self.allow_for_clocks(&plan);
         self.ground(now_ns, &plan, &held, enacting);
         if !self.enacted.holds() {
-            // What does not hold is no ground to build the next plan on. (But that it does not is
-            // what takes the word from its chains, so that the grounds are known first.)
+            // A refuted model is not a basis for the next plan. (But that it does not is what takes
+            // the word from its chains, so that the grounds are known first.)
             self.manager.forget();
         }
         self.planned = Some((now_ns, thread_cpu_ns().saturating_sub(began_ns)));
@@ -551,7 +551,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let Some(watchdog) = &self.watchdog else { return Ok(()) };
         let again = watchdog.check().map_err(Error::Watchdog)?;
         if again > std::mem::replace(&mut self.watchdog_again, again) {
-            self.note(now_ns, "the watchdog had ended; another one watches now");
+            self.note(now_ns, "the watchdog had ended and was restarted");
         }
         Ok(())
     }
@@ -564,8 +564,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         self.clock_offset_ns = offset_ns;
         if step_ns.abs() > 500_000_000 {
             let words = format!(
-                "the wall clock was set by {:.3} s; measurements use the monotonic clock, but for messages from publishers that are not \
-                 observed: those taken in the second after it are not measured",
+                "the wall clock was changed by {:.3} s. Measurements use the monotonic clock, except for messages from publishers that are \
+                 not observed: those received within the next second are not measured",
                 step_ns as f64 / 1e9
             );
             self.note(now_ns, &words);
@@ -707,7 +707,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
     }
 }
 
-/// What was known stays where the callback is no longer in the model: its process has ended.
+/// Known values stay if the callback is no longer in the model because its process has ended.
 fn keep_silent(known: &mut Vec<Option<DidNotRun>>, fresh: Vec<Option<DidNotRun>>, model: &Model) {
     known.resize(fresh.len(), None);
     let is_gone = |it: &DidNotRun| !model.callbacks.iter().any(|callback| callback.name == it.callback);

@@ -15,8 +15,8 @@ use crate::system::Kernel;
 /// Two readings of clocks take less than this where nothing comes between.
 const NARROW_NS: u64 = 2_000;
 
-/// How far the day's clock is ahead of the monotonic one. A thread may be preempted between two
-/// readings: the narrowest of a few counts.
+/// Lead of the time-of-day clock over the monotonic one. A thread may be preempted between two
+/// readings, so the narrowest of a few is used.
 pub(super) fn ahead_ns() -> i64 {
     let mut best = (u64::MAX, 0);
     for _ in 0..8 {
@@ -62,7 +62,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         }
     }
 
-    /// What is known of the messages from other machines that a chain begins with; `None`: it
+    /// Knowledge about the messages from other machines with which a chain begins; `None`: it
     /// begins here.
     fn begins_outside(&self, index: usize) -> Option<Outside> {
         self.begins_outside_by(self.plan.as_ref()?, index)
@@ -74,7 +74,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         outside_topic(&self.model, path.first()?.0).map(|topic| topic.outside)
     }
 
-    /// What keeps a chain from being guaranteed because it begins on another machine.
+    /// Reason why a chain is not guaranteed because it begins on another machine.
     pub(super) fn network_against(&self, index: usize) -> Option<String> {
         let outside = self.begins_outside(index)?;
         against(outside, self.manager.goals().network.as_ref()?.bound_ns)
@@ -91,12 +91,12 @@ impl<S: Source, K: Kernel> Live<S, K> {
             status.clock_error_ms = reported_ns.map(|ns| ns as f64 / 1e6);
             status.clock_error_by = match reported_ns == self.clock.error_ns {
                 true => self.clock.by.clone(),
-                false => format!("the most in this run; now: {}", self.clock.by),
+                false => format!("the greatest error in this run; now: {}", self.clock.by),
             };
         }
     }
 
-    /// What is promised to a chain's measurement allows for the clocks, in both directions.
+    /// Bounds in a chain's measurement allow for the clock error, in both directions.
     pub(super) fn promise(&mut self, now_ns: u64) {
         for (&index, paths) in &self.watched {
             let bound_ns = self.ledger.promise(index);
@@ -117,11 +117,11 @@ pub(super) fn lines(chains: &[ChainStatus]) -> String {
     let foreign = chains.iter().filter(|chain| !chain.clock_error_by.is_empty());
     let lines = foreign.map(|chain| match chain.clock_error_ms {
         Some(error_ms) => format!(
-            "{} begins on another machine: its latencies are true to {error_ms:.3} ms ({})\n",
+            "{} begins on another machine: its latencies are accurate to {error_ms:.3} ms ({})\n",
             chain.name, chain.clock_error_by
         ),
         None => format!(
-            "{} begins on another machine: its latencies cannot be known ({})\n",
+            "{} begins on another machine: its latencies are unknown ({})\n",
             chain.name, chain.clock_error_by
         ),
     });

@@ -4,7 +4,7 @@
 use super::*;
 use takt_ros::event::Event;
 
-/// What the activation of one step does besides computing 2 ms.
+/// Actions of one step's activation besides computing 2 ms.
 #[derive(Clone, Copy, Default)]
 struct Does {
     /// It gives the CPU up so often, for 20 us together.
@@ -116,7 +116,7 @@ fn a_suspension_of_20_us_takes_the_word_back() {
 #[test]
 fn one_suspension_more_takes_the_word_back() {
     let reported = broken(Does { switches: 1, ..ONE }, Does { switches: 2, ..ONE });
-    let words = "one activation suspended themselves 2 times (sleep, lock, device), assumed were at most 1";
+    let words = "one activation suspended themselves 2 times (sleep, lock, device); at most 1 was assumed";
     assert!(reported.contains(words), "{reported}");
 }
 
@@ -124,7 +124,7 @@ fn one_suspension_more_takes_the_word_back() {
 fn a_yield_takes_the_word_back() {
     let reported = broken(ONE, Does { yields: 1, ..ONE });
     assert!(
-        reported.contains("one activation yielded the CPU 1 times (sched_yield), assumed were at most 0"),
+        reported.contains("one activation yielded the CPU 1 times (sched_yield); at most 0 was assumed"),
         "{reported}"
     );
 }
@@ -132,7 +132,7 @@ fn a_yield_takes_the_word_back() {
 #[test]
 fn one_message_more_takes_the_word_back() {
     let reported = broken(ONE, Does { messages: 2, ..ONE });
-    let words = "/driver timer 50ms: one activation sent 2 messages to a topic, assumed were at most 1";
+    let words = "/driver timer 50ms: one activation sent 2 messages to a topic; at most 1 was assumed";
     assert!(reported.contains(words), "{reported}");
 }
 

@@ -3,10 +3,11 @@
 use super::*;
 use takt_stats::Verdict;
 
-/// What the node of [`script`] does at each of its 800 steps of 50 ms: events with CPU time so far.
+/// Actions of the node of [`script`] at each of its 800 steps of 50 ms: events with CPU time so
+/// far.
 pub(super) type Push<'a> = &'a mut dyn FnMut(u64, u64, Kind);
 
-/// What a driver's thread does, with CPU time.
+/// Actions of a driver's thread, with CPU time.
 fn scripted(from_ns: u64, fill: impl FnOnce(Push<'_>)) -> Script {
     let mut events = Vec::new();
     let mut push = |at_ns: u64, cpu_ns: u64, kind: Kind| {
@@ -89,7 +90,7 @@ fn a_cost_above_its_curve_takes_the_word_back_and_the_next_plan_has_it() {
     let after = state(&setup, 10.5);
     assert_ne!(after.state, "guaranteed");
     let reported = &after.run.refutations[0].1;
-    for word in ["/driver timer 50ms", "one activation took 5.000 ms", "assumed were at most 2.200 ms"] {
+    for word in ["/driver timer 50ms", "one activation took 5.000 ms", "at most 2.200 ms was assumed"] {
         assert!(reported.contains(word), "{reported}");
     }
     setup.pass(11.0, 30.0);
@@ -129,7 +130,7 @@ fn a_callback_that_no_plan_knew_takes_the_word_back() {
     assert!(
         after.run.refutations[0]
             .1
-            .contains("/driver timer 100ms: it runs in an executor whose plan did not know it")
+            .contains("/driver timer 100ms: it runs in an executor whose plan does not include it")
     );
     setup.pass(11.0, 20.0);
     assert_eq!(state(&setup, 20.0).state, "guaranteed", "it is planned for");
@@ -156,16 +157,12 @@ fn a_latency_that_nothing_explains_takes_the_word_back_until_the_bound_covers_it
     setup.pass(11.0, 20.0);
     let again = state(&setup, 20.0);
     assert_eq!(again.run.false_guarantees, 1, "{again:#?}");
-    // What the model makes of it later, self-suspension, may be more than the goal has room for.
+    // The self-suspension that the model later derives from it may exceed the goal.
     assert!(again.state != "guaranteed" || again.bound_ns.unwrap() >= 80 * MS, "{again:?}");
     // The goal was kept, but a bound was wrong: no PASS.
     let verdict = setup.live.status(setup.from_ns + 20_000 * MS).verdict();
     assert_eq!(verdict.verdict, Verdict::Inconclusive);
-    assert!(
-        verdict.sentence().contains("above a bound that was called guaranteed"),
-        "{}",
-        verdict.sentence()
-    );
+    assert!(verdict.sentence().contains("above a guaranteed bound"), "{}", verdict.sentence());
 }
 
 #[test]
@@ -373,7 +370,7 @@ fn messages_of_a_publisher_that_nobody_sees_take_the_word_before_the_next_plan()
     setup.pass(0.0, 24.0);
     let c = state(&setup, 24.0);
     let (at_s, words) = c.run.refutations.first().unwrap();
-    assert!(*at_s < 12.6 && words.contains("did not know to send any"), "{at_s}: {words}");
+    assert!(*at_s < 12.6 && words.contains("assumed to send none"), "{at_s}: {words}");
 }
 
 /// The same plan with another bound, a moment after 9.5 s; what is said is looked at 50 ms later.

@@ -23,7 +23,7 @@ fn it_plans_every_six_seconds_and_for_no_other_reason() {
         assert_eq!(setup.live.plans(), 0, "{policy}");
         setup.pass(6.0, 9.5);
         assert_eq!((setup.live.plans(), state(&setup, 9.5).state.as_str()), (1, "guaranteed"), "{policy}");
-        // What contradicts the plan is observed under both.
+        // Contradictions of the plan are observed under both.
         setup.pass(10.0, 10.5);
         let broken = state(&setup, 10.5);
         assert_eq!(broken.run.refuted_times, 1, "{policy}: {broken:#?}");

@@ -1,5 +1,4 @@
-//! What the manager says of itself and of the chains while it runs: for screens, for metrics, for
-//! programs.
+//! Status of the manager and the chains while it runs: for screens, for metrics, for programs.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,11 +30,11 @@ pub const BUCKETS_NS: [u64; 15] = {
 pub struct Status {
     /// CLOCK_MONOTONIC nanoseconds.
     pub at_ns: u64,
-    /// How long the manager has been running.
+    /// Running time of the manager.
     pub running_ns: u64,
     /// It only observes.
     pub observes: bool,
-    /// How reservations are bound to cores; `None`: it observes.
+    /// Binding of reservations to cores; `None`: it observes.
     pub mode: Option<String>,
     /// Plans made.
     pub plans: u64,
@@ -48,7 +47,7 @@ pub struct Status {
     /// Threads at best effort, and helper threads on the system core.
     pub best_effort: usize,
     pub helpers: usize,
-    /// Where the kernel has something else than asked.
+    /// Differences between the kernel's state and the requested one.
     pub differences: Vec<String>,
     /// Whether all reservations of the last plan hold.
     pub holds: bool,
@@ -65,15 +64,14 @@ pub struct Status {
     /// Greatest share of a core that reservations may take.
     #[serde(default)]
     pub most_bandwidth: f64,
-    /// How far the assumptions of the bounds reach beyond what was measured; `None`: no further
-    /// than the margins.
+    /// Margin of the bounds' assumptions beyond the measurements; `None`: only the usual margins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "room")]
     pub slack: Option<Slack>,
     /// The last lines of the log, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recent: Vec<String>,
-    /// What was not recorded, where a recording is followed.
+    /// Parts that were not recorded, if a recording is followed.
     #[serde(default, skip_serializing_if = "is_whole")]
     pub gaps: Gaps,
 }
@@ -89,9 +87,9 @@ pub struct ChainStatus {
     /// Its callbacks, as last planned.
     #[serde(default)]
     pub path: Vec<String>,
-    /// How it stands now, [`State::name`].
+    /// Its present state, [`State::name`].
     pub state: String,
-    /// Why, for all but guaranteed ones.
+    /// The reason, for all but guaranteed ones.
     pub why: String,
     /// Bound on its latency.
     pub bound_ns: Option<u64>,
@@ -142,7 +140,7 @@ pub struct ChainStatus {
     /// The plan's best case, where it has a jitter goal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best_case_ms: Option<f64>,
-    /// What its bound consists of; `None`: it has none.
+    /// Parts of its bound; `None`: it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_parts: Option<BoundSum>,
     /// The bound for what was measured alone, in milliseconds, where its assumptions reach further
@@ -153,19 +151,19 @@ pub struct ChainStatus {
     /// greatest error of the run while it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_error_ms: Option<f64>,
-    /// How that is known, or why not; empty: it begins here.
+    /// Source of the clock error, or the reason why it is missing; empty: the chain begins here.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub clock_error_by: String,
-    /// What the word "guaranteed" rests on, as it stands.
+    /// Present state of the assumptions behind the word "guaranteed".
     #[serde(default)]
     pub assumptions: Vec<Standing>,
-    /// How it stood over the whole run.
+    /// Its record over the whole run.
     #[serde(default)]
     pub run: Run,
 }
 
-/// What a chain's bound consists of, over all executors on its way, in milliseconds. Their sum is
-/// the bound.
+/// Parts of a chain's bound, over all executors on its path, in milliseconds. Their sum is the
+/// bound.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct BoundSum {
     /// Execution and self-suspension of the chain's own activations.
@@ -175,8 +173,7 @@ pub struct BoundSum {
     pub executor_ms: f64,
     /// Waiting for reservations; on shared cores for their other executors.
     pub supply_ms: f64,
-    /// What is allowed on shared cores for what callbacks take beyond their curves
-    /// ([`Status::slack`]).
+    /// Allowance on shared cores for execution beyond the curves of callbacks ([`Status::slack`]).
     #[serde(default)]
     pub allowance_ms: f64,
     /// Delivery by the middleware.
@@ -211,7 +208,7 @@ impl BoundSum {
     }
 }
 
-/// How a chain stood over the whole run.
+/// Record of a chain over the whole run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Run {
     /// From state to state, in time.
@@ -251,9 +248,9 @@ pub struct Run {
     /// The longest of them, and the bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_false_ms: Option<(f64, f64)>,
-    /// How often an assumption was seen broken.
+    /// Number of times that an assumption was seen broken.
     pub refuted_times: u64,
-    /// What was seen, in words, seconds after the manager began.
+    /// The observations in words, with seconds since the manager began.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refutations: Vec<(f64, String)>,
 }
@@ -266,7 +263,7 @@ pub struct ReservationStatus {
     /// Budget per period.
     pub budget_ns: u64,
     pub period_ns: u64,
-    /// Where it may run.
+    /// CPUs on which it may run.
     pub cpus: String,
     /// Times it was found without budget and wanting more.
     pub overruns: u64,
@@ -280,7 +277,7 @@ impl ReservationStatus {
     }
 }
 
-/// What the manager costs.
+/// Cost of the manager.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Cost {
     /// Share of one CPU since the start, all threads of the process.
@@ -314,7 +311,7 @@ pub struct Cost {
     pub worst_analysis_wall_ns: u64,
 }
 
-/// Where the newest status hangs for everybody to read, and the model for who asks.
+/// Holder of the newest status for all readers, and of the model on request.
 #[derive(Debug, Clone, Default)]
 pub struct Board(Arc<Mutex<Arc<Status>>>, Arc<Shown>);
 
@@ -360,7 +357,7 @@ fn ms(ns: u64) -> String {
 }
 
 impl Status {
-    /// How it goes, in a few words.
+    /// The status in a few words.
     #[must_use]
     pub fn line(&self) -> String {
         let count = |state: &str| self.chains.iter().filter(|chain| chain.state == state).count();
@@ -371,7 +368,7 @@ impl Status {
         format!("{} guaranteed, {} degraded, {late}", count("guaranteed"), count("degraded"))
     }
 
-    /// Where the bounds come from: whoever wants shorter ones sees what to work on.
+    /// Parts of the bounds, which show where shorter ones can be gained.
     fn parts_text(&self, text: &mut String, width: usize) {
         let known = || self.chains.iter().filter_map(|chain| Some((chain, chain.bound_parts?)));
         if known().next().is_none() {
@@ -408,7 +405,7 @@ impl Status {
         }
     }
 
-    /// What a plan cost on the average, in the rows of Table III of *ROS-Llama*.
+    /// Mean cost of a plan, in the rows of Table III of *ROS-Llama*.
     fn cost_text(&self) -> String {
         if self.plans == 0 {
             return String::new();
@@ -416,7 +413,7 @@ impl Status {
         let cost = &self.cost;
         let each = |ns: u64| ns as f64 / 1e6 / self.plans as f64;
         format!(
-            "\nCPU time for each plan, ms: model extractor {:.2}, model processing {:.2}, budget selection {:.2}, timing analysis {:.2}\n",
+            "\nCPU time per plan, ms: model extractor {:.2}, model processing {:.2}, budget selection {:.2}, timing analysis {:.2}\n",
             each(cost.extract_ns),
             each(cost.model_ns + cost.reading_ns),
             each(cost.budgeting_ns),

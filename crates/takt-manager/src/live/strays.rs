@@ -1,6 +1,6 @@
-//! What a launched program started and left: processes of other sessions and groups among them,
-//! found by the session of the probe in their environment, as children of one that has it, or, when
-//! this process adopts orphans, as its own children that it did not start.
+//! Remains of a launched program: processes of other sessions and groups among them, found by the
+//! session of the probe in their environment, as children of one that has it, or, when this process
+//! adopts orphans, as its own children that it did not start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;

@@ -1,4 +1,4 @@
-//! What the loop is reported, and what it ends with.
+//! Inputs of the loop, and its result.
 
 use std::io;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::kept::Kept;
 use crate::plan::Plan;
 use crate::restore::Restored;
 
-/// How the loop runs.
+/// Options of the loop.
 #[derive(Debug)]
 pub struct Options {
     /// Only look: model, bounds and what would be done.
@@ -23,18 +23,18 @@ pub struct Options {
     pub poll: Duration,
     /// Time between two renewals of the status. Half a second: nobody reads faster.
     pub renew: Duration,
-    /// How plans are enacted.
+    /// Options of enactment.
     pub enact: enact::Options,
-    /// How the model is learnt.
+    /// Options of the model.
     pub model: takt_model::Options,
-    /// Where to report what happens.
+    /// Destination of the log.
     pub log: Log,
     /// The program that calls [`takt_host::reserve::restore::watchdog::run`] with the state file,
     /// as `takt manage --watchdog FILE`; without it only the state file remains of a killed
     /// manager.
     pub watchdog: Option<fn(&std::path::Path) -> io::Result<Command>>,
-    /// What an earlier run learnt; with it the first plan is made as soon as everything that runs
-    /// is known. Without: nothing is kept.
+    /// Model of an earlier run; with it the first plan is made as soon as all running programs are
+    /// known. Without it, no model is stored.
     pub kept: Option<Kept>,
 }
 
@@ -53,7 +53,7 @@ impl Default for Options {
     }
 }
 
-/// Why the loop ends.
+/// Reason why the loop ends.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -65,16 +65,18 @@ pub enum Error {
     /// The probe.
     #[error("the probe can no longer be read: {0}")]
     Source(Box<dyn std::error::Error + Send + Sync>),
-    #[error("the watchdog cannot be started: {0}. Fix: see that this program can be executed again")]
+    #[error(
+        "the watchdog cannot be started: {0}. Fix: make sure that this program file can still be executed"
+    )]
     Watchdog(io::Error),
 }
 
-/// What remains at the end.
+/// Results at the end.
 #[derive(Debug, Clone)]
 pub struct Finished {
     /// The last status.
     pub status: Status,
-    /// What was restored; `None`: nothing had been enacted.
+    /// Restored settings; `None`: nothing had been enacted.
     pub restored: Option<Restored>,
     /// The last plan.
     pub plan: Option<Plan>,

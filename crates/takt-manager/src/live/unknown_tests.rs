@@ -1,5 +1,5 @@
-//! What is not known yet: timers that have not run, the end of what is under way, threads that are
-//! no more.
+//! Unknown states: timers that have not run, the end of running activations, threads that have
+//! ended.
 
 use super::*;
 use crate::system::Attributes;
@@ -52,7 +52,7 @@ fn beside_a_timer_that_has_not_run_yet_nothing_is_guaranteed() {
     // Nothing that had been said was taken back.
     assert_eq!((after.run.refuted_times, after.run.refutations.len()), (0, 0), "{after:#?}");
     let log = setup.text.text();
-    assert!(log.contains("it has not run yet, so what it takes is not known"), "{log}");
+    assert!(log.contains("it has not run yet, so its execution time is unknown"), "{log}");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn what_never_ran_is_counted_until_its_process_ends() {
     let verdict = finished.status.verdict();
     assert_eq!(verdict.verdict, takt_stats::Verdict::Fail, "{verdict:?}");
     let sentence = verdict.sentence();
-    let words = "/slow timer 50ms has a period of 50.0 ms and never ran, while its executor ran other callbacks 319 times: 317 of its";
+    let words = "/slow timer 50ms has a period of 50.0 ms but never ran, while its executor ran other callbacks 319 times: 317 of its";
     assert!(sentence.contains(words), "{sentence}");
 }
 
@@ -120,7 +120,7 @@ fn what_is_held_back_yet_has_not_failed_to_come() {
     setup.live.step(now_ns).unwrap();
     let chain = &setup.live.status(now_ns).chains[0];
     assert_eq!((chain.overdue, chain.run.missing, chain.violations), (0, 0, 0), "{chain:#?}");
-    // What really never comes is reported when that is known.
+    // A message that really never comes is reported when that is known.
     setup.live.source.events.clear();
     let later_ns = setup.from_ns + 20_200 * MS;
     setup.live.source.now_ns = later_ns;
@@ -211,10 +211,11 @@ fn who_is_still_starting_takes_nobody_s_first_plan() {
     assert_eq!(setup.live.plans(), 1);
     assert_eq!(setup.live.model().starting, [30], "it is starting at the first plan");
     let log = setup.text.text();
-    assert!(!log.contains("more to do than a core can give"), "{log}");
+    assert!(!log.contains("more work than a core can do"), "{log}");
     let beat = setup.live.plan().unwrap().chains[0].clone();
     assert_eq!(beat.state, crate::plan::ChainState::Guaranteed, "{beat:?}\n{log}");
-    // What it did until then is no cost of what it does: half a millisecond to one each time.
+    // Its earlier behaviour does not count as cost of the present one: half a millisecond to one
+    // each time.
     setup.pass(7.0, 20.0);
     let found = setup.live.model().callbacks.iter().find(|callback| callback.name.contains("/said")).unwrap();
     assert!(found.cost.seen > 50 && found.cost.most_ns[0] <= 2 * MS, "{found:#?}");

@@ -5,8 +5,8 @@ use takt_stats::{Part, SeriesEvidence, Verdict, VerdictReport, judge_series, ove
 use super::{ChainStatus, State, Status};
 
 impl ChainStatus {
-    /// What the verdict on it rests on: all that was measured while it was not given up in order.
-    /// What is in doubt says nothing for it.
+    /// Evidence for its verdict: all measurements while it was not given up in the declared order.
+    /// Doubtful measurements say nothing for it.
     #[must_use]
     pub fn evidence(&self) -> SeriesEvidence {
         SeriesEvidence {
@@ -21,36 +21,35 @@ impl ChainStatus {
         }
     }
 
-    /// Why nothing that was measured counts: it was given up in the declared order for the whole
-    /// time.
+    /// Reason why no measurement counts: it was given up in the declared order for the whole time.
     #[must_use]
     pub fn excuse(&self) -> Option<String> {
         let run = &self.run;
         let all = run.given_up_completions > 0 || run.given_up_s > 0.0;
-        (all && run.counted == 0 && run.late == 0 && run.missing == 0)
-            .then(|| format!("given up in order for {:.1} s: {}", run.given_up_s, run.given_up_why))
+        (all && run.counted == 0 && run.late == 0 && run.missing == 0).then(|| {
+            format!("given up in the declared order for {:.1} s: {}", run.given_up_s, run.given_up_why)
+        })
     }
 
-    /// What keeps its verdict from a PASS beside the figures.
+    /// Reason that keeps its verdict from a PASS besides the figures.
     #[must_use]
     pub fn doubt(&self) -> Option<String> {
         let run = &self.run;
         let (latency_ms, bound_ms) = run.worst_false_ms?;
         Some(format!(
-            "{}: {} of its latencies were above a bound that was called guaranteed, the longest {latency_ms:.1} ms, the bound \
-             {bound_ms:.1} ms",
+            "{}: {} of its latencies were above a guaranteed bound, the longest {latency_ms:.1} ms, the bound {bound_ms:.1} ms",
             self.name, run.false_guarantees
         ))
     }
 
-    /// What keeps its verdict from a PASS because clocks are apart.
+    /// Reason that keeps its verdict from a PASS because clocks differ.
     #[must_use]
     pub fn undecided(&self) -> Option<String> {
         let error_ms = self.clock_error_ms.unwrap_or(0.0);
         (self.run.in_doubt > 0).then(|| {
             format!(
-                "{}: {} of its latencies were within {error_ms:.3} ms of the goal, which is how far the clocks of the machines may be apart: \
-                 whether they were late cannot be known",
+                "{}: {} of its latencies were within {error_ms:.3} ms of the goal, the possible difference between the machines' clocks, \
+                 so it is unknown whether they were late",
                 self.name, self.run.in_doubt
             )
         })
@@ -67,7 +66,8 @@ impl Status {
             .iter()
             .map(|chain| {
                 let mut evidence = chain.evidence();
-                // What it was given up for says nothing for it, and a longer run has it again.
+                // Time for which it was given up is no evidence for it, and a longer run has it
+                // again.
                 evidence.besides_s = chain.run.given_up_s;
                 evidence.measured_s = Some(self.running_ns as f64 / 1e9 - chain.run.given_up_s);
                 evidence.records_lost = self.lost;
@@ -80,7 +80,7 @@ impl Status {
                 let degraded = chain.run.given_up_s;
                 if degraded > 0.0 && chain.excuse().is_none() {
                     report.reasons.push(format!(
-                        "given up in order for {degraded:.1} s, in which {} more completions do not count",
+                        "given up in the declared order for {degraded:.1} s, in which {} more completions do not count",
                         chain.run.given_up_completions
                     ));
                 }

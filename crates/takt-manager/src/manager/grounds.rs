@@ -1,4 +1,4 @@
-//! What a plan's bounds rest on, in a form that can be held against every event.
+//! Assumptions of a plan's bounds, in a form that can be checked against every event.
 
 use std::collections::BTreeSet;
 
@@ -11,24 +11,24 @@ use crate::plan::ChainState;
 use crate::policy::Policy;
 use crate::workload::{Activity, Suspension};
 
-/// Threads of the middleware work for a fraction of this with any ordinary message. Where they were
-/// seen to take longer they waited for a CPU, which nothing promises them: they have no
-/// reservations, and run when those that have leave them something. The longest of such waits says
+/// Threads of the middleware work for a fraction of this with any ordinary message. Threads that
+/// were seen to take longer waited for a CPU, which nothing guarantees them: they have no
+/// reservations, and run when the reserved ones leave them time. The longest of such waits says
 /// nothing about the next.
 pub const MAX_DELIVERY_NS: u64 = 25_000_000;
 
 /// The grounds of a plan.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Grounds {
-    /// What was assumed of callbacks.
+    /// Assumptions about callbacks.
     pub assumed: Vec<Assumed>,
-    /// What callbacks may take beyond that, by their accounts.
+    /// Allowances for callbacks beyond that, by their accounts.
     pub allowances: Vec<Allowance>,
     /// One per goal, in the order of the goals file.
     pub chains: Vec<ChainGrounds>,
 }
 
-/// What the bound of one chain rests on.
+/// Assumptions of one chain's bound.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChainGrounds {
     /// Callbacks on its paths, by name.
@@ -59,8 +59,8 @@ pub struct ChainGrounds {
 }
 
 impl Manager {
-    /// What the present plan's bounds rest on; `model` is the snapshot that it was made from, or
-    /// the present one where the plan was repeated.
+    /// Assumptions of the present plan's bounds; `model` is the snapshot from which it was made, or
+    /// the present one if the plan was repeated.
     #[must_use]
     pub fn grounds(&self, model: &Model) -> Grounds {
         let Some(present) = &self.present else { return Grounds::default() };
@@ -76,7 +76,7 @@ impl Manager {
             let callbacks: BTreeSet<usize> = callbacks.copied().collect();
             let name = |number: &usize| present.planned.callbacks.get(*number).map(|c| c.name.clone());
             let unseen = |number: &&usize| model.callbacks.get(**number).is_some_and(|c| c.suspension_unseen);
-            // What an earlier run reported it is known.
+            // Callbacks that an earlier run reported are known.
             let not_run = |number: &&usize| {
                 model.not_run.contains(&CallbackId(**number))
                     && model.callbacks.get(**number).is_some_and(|c| c.cost.seen == 0)
@@ -180,7 +180,7 @@ fn derived(present: &Present, model: &Model, needed: &BTreeSet<usize>) -> BTreeS
     topics.filter(|(_, t)| t.subscribers.iter().any(|s| follows(&s.0))).map(|(topic, _)| topic).collect()
 }
 
-/// What a callback sends there: as the plan reads what was counted.
+/// Messages that a callback sends there, as the plan reads the counts.
 fn outputs(
     callback: &Callback,
     model: &Model,
@@ -230,10 +230,10 @@ pub(super) fn declared(callback: &Callback) -> bool {
         && multiples.clone().all(|(span, k)| *span == k * period_ns)
 }
 
-/// What is seen of a timer are its starts, and its curve is that of its releases. After a late
-/// start the next comes no sooner than the next release, so that `n` starts after another take at
-/// least `n - 1` periods; with the same allowance as where the model decides whether a timer keeps
-/// its period.
+/// The observed events of a timer are its starts, but its curve is that of its releases. After a
+/// late start the next comes no sooner than the next release, so that `n` starts after another take
+/// at least `n - 1` periods; with the same allowance as where the model decides whether a timer
+/// keeps its period.
 fn timer_starts(spans_ns: &[u64]) -> Vec<u64> {
     let first_ns = spans_ns.first().copied().unwrap_or(0);
     let least = |span_ns: &u64| {

@@ -51,14 +51,15 @@ impl Manager {
         Some(self.best_ns.get(chain).copied().flatten().unwrap_or(0).saturating_add(jitter_ns))
     }
 
-    /// What a plan says about a chain's jitter.
+    /// The plan's statement about a chain's jitter.
     pub(super) fn jitter_plan(&self, chain: usize, bound_ns: Option<u64>) -> Option<JitterPlan> {
         let goal_ns = self.goals.chains.get(chain)?.jitter_ns?;
         let best_ns = self.best_ns.get(chain).copied().flatten().unwrap_or(0);
         Some(JitterPlan { goal_ns, best_ns, bound_ns: bound_ns.map(|ns| ns.saturating_sub(best_ns)) })
     }
 
-    /// Why a latency below the goal does not do, where the jitter goal asks for a shorter one.
+    /// Reason why a latency below the goal is not enough, if the jitter goal requires a shorter
+    /// one.
     pub(super) fn jitter_words(&self, chain: usize) -> String {
         let goal = self.goals.chains.get(chain);
         let (Some(goal), Some(goal_limit_ns)) = (goal, self.jitter_limit_ns(chain)) else {
@@ -69,7 +70,7 @@ impl Manager {
         }
         let jitter_ns = goal.jitter_ns.unwrap_or(0);
         format!(
-            " (which its jitter goal of {} ms asks for: in the best case it takes {} ms, its latency goal is {} ms)",
+            " (required by its jitter goal of {} ms: its best case is {} ms, its latency goal {} ms)",
             ms(jitter_ns),
             ms(goal_limit_ns.saturating_sub(jitter_ns)),
             ms(goal.goal_ns)

@@ -50,8 +50,7 @@ const LIMIT_GOALS: u64 = 2;
 /// tenth of a second.
 const SMALL: u64 = 2000;
 
-/// What was seen and not explained widens bounds for so long: ten minutes, as the model keeps
-/// extremes.
+/// Time for which unexplained observations widen bounds: ten minutes, as the model keeps extremes.
 const HORIZON_NS: u64 = 600_000_000_000;
 
 /// Makes plans.
@@ -60,25 +59,25 @@ pub struct Manager {
     goals: Goals,
     platform: Platform,
     present: Option<Present>,
-    /// What the last plan took.
+    /// Cost of the last plan.
     work: Work,
     /// Reservations on one core at most.
     most_on_core: usize,
-    /// Which chains begin on another machine, as of the last plan.
+    /// Chains that begin on another machine, as of the last plan.
     foreign: Vec<bool>,
     /// Best case of each chain with a jitter goal, as of the last plan.
     best_ns: Vec<Option<u64>>,
     /// The shortest latency of each chain that was below its best case.
     shortest_ns: Vec<Option<u64>>,
-    /// What was seen and no curve explains.
+    /// Observations that no curve explains.
     widened: Widened,
-    /// How long that counts.
+    /// Time for which they count.
     horizon_ns: u64,
     /// Others have reservations on the cores.
     others: bool,
-    /// What the present plan rests on was seen broken, so that it is not repeated.
+    /// Whether an assumption of the present plan was seen broken, so that it is not repeated.
     broken: bool,
-    /// How wide the assumptions of the last plan were, and whether for shared cores: a place in
+    /// Margin of the last plan's assumptions, and whether for shared cores: a place in
     /// [`slack::ladder`].
     rung: Option<(bool, usize)>,
     ways: chains::Remembered,
@@ -87,7 +86,7 @@ pub struct Manager {
 #[derive(Debug)]
 struct Present {
     plan: Plan,
-    /// What it was made for, margins included.
+    /// Workload for which it was made, margins included.
     planned: Workload,
     /// For each chain the callbacks of all paths that were found, which hold as long as the graph
     /// does.
@@ -121,7 +120,7 @@ struct Attempt {
     held: bool,
     /// It was not given up before all chains were looked at.
     complete: bool,
-    /// What it took.
+    /// Its cost.
     work: Work,
     /// Budgets never run out, and bounds rest on what else the cores have to do.
     shared: Option<SharedCores>,
@@ -187,7 +186,7 @@ impl Manager {
         &self.platform
     }
 
-    /// How much the last plan had to compute.
+    /// Amount of computation for the last plan.
     #[must_use]
     pub fn work(&self) -> Work {
         self.work
@@ -198,8 +197,8 @@ impl Manager {
         self.present = None;
     }
 
-    /// How long what was seen and not explained widens bounds: as long as the model keeps extremes;
-    /// `None`: for good.
+    /// Sets the time for which unexplained observations widen bounds: as long as the model keeps
+    /// extremes; `None`: forever.
     #[must_use]
     pub(crate) fn keeping(mut self, horizon_ns: Option<u64>) -> Self {
         self.horizon_ns = horizon_ns.unwrap_or(u64::MAX);
@@ -215,7 +214,7 @@ impl Manager {
         }
     }
 
-    /// What the analysis must bound a chain by, so that its goal is kept.
+    /// Largest bound of a chain with which its goal is met.
     fn goal_limit_ns(&self, chain: usize) -> u64 {
         let jitter_ns = self.jitter_limit_ns(chain).unwrap_or(u64::MAX);
         let goal_ns = self.goals.chains.get(chain).map_or(0, |c| c.goal_ns);
@@ -223,7 +222,7 @@ impl Manager {
         goal_ns.min(jitter_ns).saturating_sub(elsewhere_ns)
     }
 
-    /// What to do about a snapshot.
+    /// Makes the plan for a snapshot.
     pub fn plan(&mut self, model: &Model) -> Plan {
         let (started_ns, began_ns) = (thread_cpu_ns(), monotonic_ns());
         self.work = Work::default();
@@ -245,7 +244,7 @@ impl Manager {
         let broken = std::mem::take(&mut self.broken);
         let repeated = if broken { None } else { self.repeat(model) };
         repeated.unwrap_or_else(|| {
-            // What was planned for still holds: there is time to look at everything.
+            // The plan's assumptions still hold, so there is time to examine everything.
             let quiet = self.present.as_ref().is_none_or(|present| present.repeats >= REPEATS);
             self.decide(model, quiet)
         })
@@ -291,7 +290,7 @@ impl Manager {
         present.repeats += 1;
         let mut plan = present.plan.clone();
         plan.cached = true;
-        plan.decisions = vec![unchanged("what runs is within what was planned for")];
+        plan.decisions = vec![unchanged("observed behaviour is within the plan's assumptions")];
         Some(plan)
     }
 
@@ -314,7 +313,7 @@ impl Manager {
         Slots::new(workload.executors.iter().map(|executor| executor.threads.len()), self.most_on_core)
     }
 
-    /// Where budgets are enforced at ticks, each reservation may delay all others of its core, so
+    /// If budgets are enforced at ticks, each reservation may delay all others of its core, so
     /// their number is limited: evenly spread, and one more.
     fn limit_neighbours(&mut self, workload: &Workload, candidates: &[Candidate]) {
         self.most_on_core = usize::MAX;
@@ -391,7 +390,7 @@ impl Manager {
         let reservations = reservations(model, &workload, &chosen.budgets_ns, &cores, &period_of);
         let mut decisions = chosen.decisions;
         if let Some(slack) = &slack {
-            let words = format!("beyond what was seen is assumed: {}", slack.words());
+            let words = format!("assumed margin beyond observations: {}", slack.words());
             decisions.push(Decision { chain: None, step: Step::Widened { slack: *slack }, words });
         }
         for assumption in &workload.assumptions {
@@ -437,7 +436,7 @@ impl Manager {
         plan
     }
 
-    /// What to do, for what this workload does.
+    /// Chooses the plan for this workload.
     fn choose(
         &self,
         workload: &Workload,
@@ -452,8 +451,8 @@ impl Manager {
         if !quiet && let Some(shared) = self.shared_again(workload, requests, held) {
             return shared;
         }
-        // Where chains are refused, cores may be shared instead; beside reservations that nobody
-        // here measures there are no known demands.
+        // If chains are refused, cores may be shared instead; next to reservations that this
+        // manager does not measure, there are no known demands.
         let mut shared = Shared { manager: self, workload, requests, held, found: None };
         let mut chosen = self.best_attempt(workload, requests, &mut shared);
         if let Some(held) = held {
@@ -491,7 +490,7 @@ impl Manager {
     /// of it. Half the period is half the wait for a budget, at twice the switches. Not in the
     /// paper, which leaves the period to be chosen.
     ///
-    /// What becomes worse than the `rival` is given up.
+    /// Gives up an attempt when it becomes worse than the `rival`.
     fn best_attempt(
         &self,
         workload: &Workload,
@@ -503,11 +502,11 @@ impl Manager {
         if !self.goals.options.adapt_period {
             return best;
         }
-        // Where budgets are enforced at ticks, short periods mean budgets below a tick: longer ones
+        // If budgets are enforced at ticks, short periods mean budgets below a tick, so longer ones
         // are tried.
         let others = match self.platform.enforcement_ns {
-            // What a budget keeps waiting is most of a chain's jitter, so that such goals are worth
-            // more switches.
+            // Waiting for a budget makes up most of a chain's jitter, so such goals are worth more
+            // switches.
             0 if self.goals.chains.iter().any(|chain| chain.jitter_ns.is_some()) => {
                 vec![declared / 2, declared / 4, declared / 8]
             }
@@ -515,8 +514,8 @@ impl Manager {
             _ => vec![declared * 2, declared * 4],
         };
         for period_ns in others {
-            // What only budget or period could help; below a millisecond switching costs more than
-            // it gains.
+            // Only chains that budget or period could help; below a millisecond, switching costs
+            // more than it gains.
             let ticks = self.platform.enforcement_ns > 0;
             let hopeful = !best.complete
                 || best.fates.iter().any(|f| matches!(f, Some(Err(refusal)) if refusal.crowded || ticks));
@@ -528,7 +527,7 @@ impl Manager {
             let (other, gains) = self.attempt_better(workload, requests, period_ns, Some(&than), rival);
             let work = best.work + other.work;
             let words = format!(
-                "not all chains could be kept with a period of {} ms; with {} ms {}",
+                "not all goals could be met with a period of {} ms; with {} ms {}",
                 ms(best.period_ns),
                 ms(period_ns),
                 if gains { "more can" } else { "no more can" }
@@ -568,7 +567,7 @@ impl Manager {
         rival: &mut dyn Rival,
     ) -> (Attempt, bool) {
         let mut analysis = self.analysis(workload, period_ns);
-        // What is to keep more than another attempt mostly does not.
+        // An attempt that has to meet more goals than another one usually fails.
         let mut search = Search::new(&mut analysis, self.limits(period_ns)).hastily(than.is_some());
         let order = &self.goals.degradation_order;
         let (fates, is_better) = degrade::decide(&mut search, requests, order, than, rival);
@@ -590,7 +589,7 @@ impl Manager {
         (attempt, is_better)
     }
 
-    /// Which chains the budgets of an attempt keep.
+    /// Chains that the budgets of an attempt keep.
     fn kept(&self, attempt: &Attempt) -> Vec<bool> {
         let bounds = attempt.bounds.iter().enumerate();
         bounds
@@ -610,7 +609,7 @@ impl Rival for Alone {
     }
 }
 
-/// What keeps less than these chains is of no use.
+/// Chains that an attempt must keep to be of use.
 struct Required<'k>(&'k [bool]);
 
 impl Rival for Required<'_> {
@@ -629,7 +628,7 @@ struct Shared<'m, 'a> {
     workload: &'m Workload,
     requests: &'m [Option<Request<'a>>],
     held: Option<&'m Held>,
-    /// What was found, and what it keeps; `None`: it was not looked for.
+    /// The result, and the chains that it keeps; `None`: it was not sought.
     found: Option<Option<(Attempt, Vec<bool>)>>,
 }
 
@@ -712,7 +711,7 @@ fn on_path(paths: &[Vec<usize>]) -> Vec<usize> {
     all
 }
 
-/// What execution times and suspensions may take beyond the plan's.
+/// Margin that execution times and suspensions have beyond the plan's.
 fn slack_ns(present: &Present) -> u64 {
     present.plan.slack.map_or(0, |slack| slack.disturbance_ns)
 }

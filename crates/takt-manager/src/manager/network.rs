@@ -15,14 +15,14 @@ pub fn outside_topic(model: &Model, callback: usize) -> Option<&Topic> {
     model.topics.iter().find(foreign)
 }
 
-/// What keeps a chain from being guaranteed because it begins on another machine, with what is
-/// known of its messages from there and the bound that is declared for the network.
+/// Reason why a chain is not guaranteed because it begins on another machine, from the knowledge
+/// about its messages and the declared bound of the network.
 #[must_use]
 pub fn against(outside: Outside, bound_ns: Option<u64>) -> Option<String> {
     let Some(bound_ns) = bound_ns else {
         return Some(
-            "it begins on another machine, and nothing bounds the network between: it is only measured. Declare a bound where the network \
-             has one: [network] bound = \"2 ms\""
+            "it begins on another machine and the network has no declared bound, so takt only measures it. If the network has a bound, \
+             declare it: [network] bound = \"2 ms\""
                 .to_owned(),
         );
     };
@@ -31,7 +31,7 @@ pub fn against(outside: Outside, bound_ns: Option<u64>) -> Option<String> {
             if most_ns > bound_ns.saturating_add(clock_error_ns) =>
         {
             Some(format!(
-                "a message took {} +- {} ms from the other machine to its take, above the network's bound of {} ms",
+                "a message took {} +- {} ms from the other machine until it was received, above the network's bound of {} ms",
                 ms(most_ns),
                 ms(clock_error_ns),
                 ms(bound_ns)
@@ -42,7 +42,7 @@ pub fn against(outside: Outside, bound_ns: Option<u64>) -> Option<String> {
 }
 
 impl Manager {
-    /// Which chains begin on another machine.
+    /// Finds the chains that begin on another machine.
     pub(super) fn look_outside(&mut self, model: &Model, candidates: &[Candidate]) {
         let known = self.goals.network.is_some();
         let begins =
@@ -59,7 +59,7 @@ impl Manager {
             })
     }
 
-    /// What a chain's messages take from another machine, at most.
+    /// Longest time of a chain's messages from another machine.
     pub(super) fn network_ns(&self, chain: usize) -> u64 {
         let bound_ns = self.goals.network.as_ref().and_then(|network| network.bound_ns).unwrap_or(0);
         if self.foreign.get(chain) == Some(&true) { bound_ns } else { 0 }

@@ -63,9 +63,9 @@ impl Manager {
             && ordering.is_le()
             && *shrinks < SHRINKS;
         let decision = unchanged(if *shrinks > 0 {
-            "the same chains are kept with less; budgets are given back when that lasts"
+            "the same goals are met with smaller budgets; they are reduced if that lasts"
         } else {
-            "no other plan keeps more"
+            "no other plan meets more goals"
         });
         let attempt = Attempt {
             period_ns: held.period_ns,

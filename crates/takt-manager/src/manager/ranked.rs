@@ -1,10 +1,10 @@
-//! Which executors of a shared core come first, and the periods that make it so
-//! ([`crate::analysis`], `ranks`).
+//! Order of the executors of a shared core, and the periods that produce it ([`crate::analysis`],
+//! `ranks`).
 //!
 //! Weighted by the tightest goal that each serves, completions come earliest in sum where executors
 //! run by their demand over their weight (Smith, *Naval Research Logistics Quarterly* 3, 1956):
-//! what is short and urgent first. Where to cut that order into ranks, and at which periods, is
-//! searched: the shortest windows whose budgets the core has room for.
+//! what is short and urgent first. A search decides where to cut that order into ranks, and at
+//! which periods: the shortest windows whose budgets the core has room for.
 
 use super::Manager;
 use super::present::Held;
@@ -203,7 +203,7 @@ impl Manager {
             paths.into_iter().flatten().flatten().any(|callback| callbacks[*callback].server == server)
         });
         let goals = through.map(|chain| self.goals.chains[*chain].goal_ns);
-        // What only disturbs others comes behind what they wait for.
+        // Callbacks that only disturb others come after those for which the others wait.
         goals.min().unwrap_or(self.goals.longest_ns().saturating_mul(2)).max(1)
     }
 

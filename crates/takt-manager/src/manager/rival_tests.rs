@@ -1,4 +1,4 @@
-//! What is given up early, beside the search that looks at everything.
+//! Chains given up early, compared with the search that examines everything.
 
 #![allow(clippy::unwrap_used)]
 
@@ -64,7 +64,7 @@ fn a_search_that_is_given_up_early_comes_to_the_same_plan() {
         {
             plain = shared;
         }
-        // What is said to be impossible is not found.
+        // A goal reported as impossible is not met.
         let each = requests.iter().flatten().map(|request| vec![request]);
         for asked in each.chain([requests.iter().flatten().collect()]) {
             let mut analysis = manager.analysis(&workload, 10_000_000);
@@ -74,7 +74,8 @@ fn a_search_that_is_given_up_early_comes_to_the_same_plan() {
                 assert!(asked.iter().any(|request| search.guarantee(request).is_err()), "seed {seed}");
             }
         }
-        // What is given at once keeps about as much as what is given step by step, with no more.
+        // Budgets given at once meet about as many goals as budgets given step by step, and are not
+        // larger.
         let keep = |hasty: bool| {
             let mut analysis = manager.analysis(&workload, 5_000_000);
             let mut search = Search::new(&mut analysis, manager.limits(5_000_000)).hastily(hasty);

@@ -23,7 +23,7 @@ struct Provisioned {
 }
 
 impl Manager {
-    /// What the paper's manager does about a snapshot.
+    /// Makes the plan of the paper's manager for a snapshot.
     pub(super) fn plan_ros_llama(&mut self, model: &Model) -> Plan {
         let workload = reading::workload(model);
         let ends = self.goals.chains.iter().map(|chain| (chain.start.as_str(), chain.end.as_str()));
@@ -102,7 +102,7 @@ impl Manager {
             }
         }
         let (budgets_ns, decisions) = (search.budgets_ns, search.decisions);
-        // What less important chains were given since can only have shortened a bound.
+        // Later budgets of less important chains can only have shortened a bound.
         let bounds = bounds(analysis, requests, &budgets_ns);
         Provisioned { budgets_ns, fates, bounds, decisions }
     }
@@ -132,7 +132,7 @@ impl Manager {
                 (bound.ns <= goal_ns).then(|| Some(Ok(bound.clone())))
             })
             .collect();
-        let decisions = vec![unchanged("its budgets keep all goals under the present model")];
+        let decisions = vec![unchanged("its budgets meet all goals under the present model")];
         Some(Provisioned { budgets_ns: held.budgets_ns, fates: fates?, bounds, decisions })
     }
 }
@@ -155,7 +155,7 @@ fn chain_plan(
         (None, Some(Err(refusal))) => {
             (ChainState::Degraded { why: refusal.why.clone() }, refusal.bound.as_ref())
         }
-        (None, None) => (ChainState::Degraded { why: "it was not provisioned".to_owned() }, None),
+        (None, None) => (ChainState::Degraded { why: "it got no budgets".to_owned() }, None),
     };
     let path = candidate.paths.get(shown.map_or(0, |bound| bound.path));
     let path: Vec<CallbackId> = path.into_iter().flatten().map(|c| CallbackId(*c)).collect();

@@ -28,14 +28,14 @@ pub(super) const LONGEST_PERIOD_NS: u64 = 320_000_000;
 const MAX_OF_SECOND_NS: u64 = 900_000_000;
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
 
-/// What a plan for shared cores must reckon with.
+/// Inputs of a plan for shared cores.
 #[derive(Debug, Default)]
 pub(super) struct Given<'p> {
     /// The cores of executors, where that is decided already.
     pub places: Option<&'p [Option<usize>]>,
     /// Periods by which they are ordered there, to be tried first.
     pub periods_ns: Option<&'p [u64]>,
-    /// What callbacks may take beyond their curves.
+    /// Allowance for callbacks beyond their curves.
     pub disturbance: Disturbance,
 }
 
@@ -196,11 +196,11 @@ impl Manager {
         for &server in servers {
             let bandwidth = budgets_ns[server] as f64 / period_of(server) as f64;
             let words = format!(
-                "gave {} {} in {} ms: more than it ever needs, so that it never waits for its budget{}",
+                "gave {} {} with a period of {} ms: more than it ever needs, so it never waits for its budget{}",
                 workload.executors[server].name,
                 budget::percent(bandwidth),
                 ms(period_of(server)),
-                if periods_ns.is_some() { ", and runs before those with longer periods" } else { "" }
+                if periods_ns.is_some() { ", and it runs before executors with longer periods" } else { "" }
             );
             decisions.push(Decision {
                 chain: None,
@@ -211,7 +211,7 @@ impl Manager {
         for (bound, chain) in bounds.iter().zip(&self.goals.chains) {
             let Some(bound) = bound.as_ref().filter(|b| b.ns <= chain.goal_ns) else { continue };
             let words = format!(
-                "chain {} takes at most {} ms beside all that its cores do, and keeps its goal of {} ms",
+                "chain {} takes at most {} ms next to all other work on its cores, and meets its goal of {} ms",
                 chain.name,
                 ms(bound.ns),
                 ms(chain.goal_ns)
@@ -286,7 +286,7 @@ impl Manager {
         Some(Placed { cores, solution, period_ns, budgets_ns, periods_ns: None })
     }
 
-    /// Which of these chains the bounds keep.
+    /// Those of these chains that the bounds keep.
     fn keeps_which(
         &self,
         analysis: &mut Analysis<'_>,
@@ -302,7 +302,7 @@ impl Manager {
         (0..requests.len()).map(|chain| keeps(chain) == Some(true)).collect()
     }
 
-    /// Where these executors are; `None`: one of them is nowhere yet.
+    /// Places of these executors; `None`: one of them has no place yet.
     fn held_places(&self, slots: &Slots, servers: &[usize], held: &Held) -> Option<Vec<Option<usize>>> {
         let mut cores = vec![None; held.budgets_ns.len()];
         for (server, core) in slots.executors().iter().zip(&held.cores) {
@@ -425,7 +425,7 @@ impl Manager {
                     Some(bound) if bound.ns <= self.goal_limit_ns(index) => Ok(bound.clone()),
                     Some(bound) => Err(Refusal {
                         why: format!(
-                            "beside all that its cores have to do its bound is {} ms, above the goal of {} ms",
+                            "next to all other work on its cores, its bound is {} ms, above the goal of {} ms",
                             ms(bound.ns),
                             ms(request.goal_ns)
                         ),
@@ -433,7 +433,7 @@ impl Manager {
                         crowded: false,
                     }),
                     None => Err(Refusal {
-                        why: "it is served beside the more important chains, without a reservation".to_owned(),
+                        why: "it runs next to the more important chains, without a reservation".to_owned(),
                         bound: None,
                         crowded: false,
                     }),

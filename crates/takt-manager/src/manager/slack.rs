@@ -2,16 +2,17 @@
 //!
 //! Curves are extremes over the past, and records come: among `n` samples the next one is the
 //! longest with a probability of one in `n + 1`, so that with dozens of callbacks some curve is
-//! left every few seconds, and with it the word "guaranteed". What a bound leaves of its goal is of
-//! no use to anybody else. So the plan is made for a workload that does more than was ever seen: as
+//! left every few seconds, and with it the word "guaranteed". Room between a bound and its goal is
+//! of no use to others. So the plan is made for a workload that does more than was ever seen: as
 //! much more as all chains bear that are kept for what was seen. Bounds, budgets and grounds are
-//! those of this workload. What happens within it is no news; what leaves it takes the word back,
-//! as before.
+//! those of this workload. Execution within it changes nothing; execution beyond it withdraws the
+//! guarantee, as before.
 //!
-//! How much more is a rung of [`ladder`], for all callbacks alike. It is a share of what was seen
-//! and a time: what an interrupt, a page fault or a cold cache adds to a callback of 20 us is not a
-//! share of these 20 us. On shared cores that time is one for all callbacks of a core together, in
-//! any window: whatever hits them hits them one at a time ([`Disturbance`]).
+//! The margin is a rung of [`ladder`], the same for all callbacks. It consists of a share of the
+//! observed time and a fixed time, because an interrupt, a page fault or a cold cache adds more to
+//! a callback of 20 us than a share of these 20 us. On shared cores that time is one for all
+//! callbacks of a core together, in any window: whatever hits them hits them one at a time
+//! ([`Disturbance`]).
 
 use std::sync::Arc;
 use takt_model::Model;
@@ -65,16 +66,16 @@ const TRIALS: usize = 3;
 pub const SPREAD: u64 = 16;
 /// Suspensions more for each activation, where budgets do not suffer from them.
 const SUSPENSIONS: u64 = 2;
-/// What is suspended in addition is a fraction of what may be executed in addition: locks are held
-/// for shorter than callbacks run, and an executor that sleeps more than a quarter of its work is
-/// analysed less exactly.
+/// Additional suspension as a fraction of additional execution: locks are held for shorter than
+/// callbacks run, and an executor that sleeps more than a quarter of its work is analysed less
+/// exactly.
 const SUSPENDED_PART: u64 = 5;
 
-/// What is activated no more often than this is disturbed no more often, so that a fraction of
-/// [`Slack::more_ns`] is enough: callbacks of `/parameter_events`, of which default nodes have one
-/// each.
+/// A callback that is activated no more often than this is disturbed no more often, so a fraction
+/// of [`Slack::more_ns`] is enough: callbacks of `/parameter_events`, of which default nodes have
+/// one each.
 const RARE_NS: u64 = 10_000_000_000;
-/// Which fraction.
+/// The fraction.
 const RARE_PART: u64 = 8;
 
 /// Messages and arrivals vary by this fraction of what all callbacks of a core may take.
@@ -83,8 +84,8 @@ const DISTURBED_PART: u64 = 8;
 const VARIES_NS: u64 = 1_000_000;
 /// Spans between arrivals from outside are shortened to this share.
 const DENSER: f64 = 0.9;
-/// What happens beyond the curves is counted over this: twice the longest response time that is
-/// allowed with it, which is long against goals.
+/// Window over which execution beyond the curves is counted: twice the longest response time that
+/// is allowed with it, which is long compared with goals.
 pub const WINDOW_NS: u64 = 1_000_000_000;
 
 impl Slack {
@@ -110,19 +111,19 @@ impl Slack {
             self.times,
             match self.more_ns {
                 0 => String::new(),
-                ns => format!(", and {} ms more", ms(ns)),
+                ns => format!(", plus {} ms", ms(ns)),
             },
             match self.disturbance_ns {
                 0 => String::new(),
                 ns => format!(
-                    ", beyond that all callbacks of a core together may take {} ms more within any {} ms",
+                    "; in addition, all callbacks of a core together may take {} ms more within any {} ms",
                     ms(ns),
                     ms(WINDOW_NS)
                 ),
             },
             match self.suspensions {
                 0 => String::new(),
-                n => format!(", and activations may suspend themselves {n} times more often"),
+                n => format!("; and activations may suspend themselves {n} more times"),
             }
         )
     }
@@ -259,7 +260,7 @@ impl Manager {
         }
         match best {
             Some((mut attempt, workload, rung)) => {
-                // What is not kept is reported as it was measured.
+                // Chains whose goals are not met are reported as measured.
                 for (chain, kept) in kept.iter().enumerate().filter(|(_, kept)| !**kept) {
                     debug_assert!(!kept);
                     attempt.bounds[chain].clone_from(&narrow.bounds[chain]);
@@ -310,7 +311,7 @@ impl Manager {
     }
 }
 
-/// Which rungs to try: the last one first, and where that fits no more, the others by halves.
+/// Rungs to try: the last one first, and if it no longer fits, the others by halves.
 #[derive(Debug)]
 struct Rungs {
     /// Of those before this nothing is expected.

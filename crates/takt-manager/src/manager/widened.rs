@@ -1,4 +1,4 @@
-//! What was seen and no measured curve explains: it widens the model, and is forgotten by a stated
+//! Observations that no measured curve explains: they widen the model, and are dropped by a stated
 //! rule.
 //!
 //! - **A latency above its bound** that no broken assumption explains is added to that chain's
@@ -28,7 +28,7 @@ const EVIDENCE: u64 = 100;
 /// Execution times become at most four times as long for an overrun that nothing explains.
 const MAX_QUARTERS: u32 = 12;
 
-/// What was seen and not explained.
+/// Unexplained observations.
 #[derive(Debug, Default)]
 pub(super) struct Widened {
     /// By chain.
@@ -42,7 +42,7 @@ pub(super) struct Widened {
 #[derive(Debug, Default, Clone, Copy)]
 struct Excess {
     ns: u64,
-    /// What of it is in the present plan's bounds.
+    /// Their part in the present plan's bounds.
     planned_ns: u64,
     last_ns: u64,
     completions: u64,
@@ -95,7 +95,7 @@ impl Widened {
                 *cost = Cost::new(cost.most_ns(), f64::from(percent) / 100.0).into();
             }
             workload.assumptions.push(format!(
-                "{}: its budget was exhausted for as long as a goal, which no execution time seen so far explains, so all of them are taken to be \
+                "{}: its budget was exhausted for as long as a goal, which no observed execution time explains, so all of them are assumed \
                  {percent} % longer",
                 workload.executors[server].name
             ));
@@ -149,7 +149,7 @@ impl Manager {
         }
     }
 
-    /// What is added to a chain's bounds because it was seen and not explained.
+    /// Addition to a chain's bounds because of unexplained observations.
     #[must_use]
     pub(crate) fn unexplained_ns(&self, chain: usize) -> u64 {
         self.widened.latencies.get(chain).map_or(0, |known| known.ns)

@@ -1,4 +1,4 @@
-//! What was decided, written as a plan.
+//! Writes decisions as a plan.
 
 use takt_model::{CallbackId, ExecutorId, Model};
 
@@ -35,15 +35,15 @@ impl Manager {
                     // No excuse for what comes late: it was not given up for the sake of others.
                     _ if extra_ns > 0 => ChainState::NotAnalysable {
                         why: format!(
-                            "latencies up to {} ms above its bound were measured, which no execution time or arrival explains, and \
-                             with those its goal has no bound",
+                            "latencies up to {} ms above its bound were measured that no execution time or arrival explains; including \
+                             them, no bound meets its goal",
                             ms(extra_ns)
                         ),
                     },
                     _ => ChainState::Degraded {
                         why: refusal.map_or_else(
                             || {
-                                "the present budgets do not keep its goal, and no other plan keeps more"
+                                "the present budgets do not meet its goal, and no other plan meets more goals"
                                     .to_owned()
                             },
                             |r| format!("{}{}", r.why, self.jitter_words(index)),
@@ -101,7 +101,7 @@ pub(super) fn not_analysable(model: &Model, workload: &Workload, paths: &[Vec<us
         let why = match &callback.trouble {
             Some(trouble) => trouble.clone(),
             None if model.callbacks[*number].arrivals.seen == 0 => {
-                "it was never seen to run, so the chain has never completed".to_owned()
+                "it has never been seen to run, so the chain has never completed".to_owned()
             }
             None => return None,
         };

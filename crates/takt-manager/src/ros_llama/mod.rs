@@ -19,9 +19,9 @@
 //!   line 2 sums over all that the executor serves. The sum is meant: one callback's demand can be
 //!   below the supply while another one of the executor keeps it waiting for ever. A callback that
 //!   is activated by one without a bound counts with its arrivals of line 2.
-//! - Where the demand at the horizon is met and there is no bound all the same (executors that
-//!   influence each other), Algorithm 1 ends (IV.C.a: "until either the longterm demand at the
-//!   horizon is met"), and Algorithm 2 goes on with a latency above every goal.
+//! - If the demand at the horizon is met but there is still no bound (executors that influence each
+//!   other), Algorithm 1 ends (IV.C.a: "until either the longterm demand at the horizon is met"),
+//!   and Algorithm 2 continues with a latency above every goal.
 //! - `RT^100%` (Algorithm 2, line 4) is the bound "obtained by assuming 100% bandwidth" of all
 //!   executors: the increase that is attributable "to executors having less" (IV.C.b).
 //! - A degraded chain gives back what it was given ("never partially provisions a chain", IV.B),

@@ -1,7 +1,7 @@
-//! What the paper's analysis knows of a snapshot.
+//! Knowledge of the paper's analysis about a snapshot.
 //!
-//! Snapshots are Takt's, and so are the curves that are measured. What the paper does not have is
-//! taken out: margins, self-suspension, the middleware's delivery (section VII.A.c: "we elided DDS
+//! Snapshots are Takt's, and so are the curves that are measured. Parts that the paper lacks are
+//! removed: margins, self-suspension, the middleware's delivery (section VII.A.c: "we elided DDS
 //! message propagation delay"), and messages counted over several activations.
 
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::workload::{Order, Reading, Workload, measured_root};
 /// Curves as they were measured (sections V.b and V.c): no margins, the worst seen.
 pub const AS_MEASURED: Reading = Reading { cost_margin: 0.0, arrival_margin: 0.0, exceedance: None };
 
-/// Why a chain through an executor of another kind has no bound.
+/// Reason why a chain through an executor of another kind has no bound.
 const OTHER_EXECUTOR: &str =
-    "its executor is not the default one of rclcpp, which the analysis of ROS-Llama covers alone";
+    "its executor is not rclcpp's default one, the only one that ROS-Llama's analysis covers";
 
 /// Whether the analysis covers executors of this order.
 #[must_use]

@@ -23,7 +23,7 @@ pub struct Search<'a, 'w> {
     slots: Slots,
     /// Per executor, 0: none. `bw(e)` of the paper is this over the period.
     pub budgets_ns: Vec<u64>,
-    /// What was decided.
+    /// Decisions made.
     pub decisions: Vec<Decision>,
 }
 
@@ -46,7 +46,7 @@ impl<'a, 'w> Search<'a, 'w> {
             Ok(bound) => {
                 let (bound_ns, goal) = (bound.ns, ms(chain.goal_ns));
                 let words = format!(
-                    "chain {} takes at most {} ms and keeps its goal of {goal} ms",
+                    "chain {} takes at most {} ms and meets its goal of {goal} ms",
                     chain.name,
                     ms(bound_ns)
                 );
@@ -93,7 +93,7 @@ impl<'a, 'w> Search<'a, 'w> {
             }
             if !covers(&server.order) {
                 return Err(refusal(format!(
-                    "{}, which influences it, is not the default executor of rclcpp, and the analysis covers no other",
+                    "{}, which influences it, is not rclcpp's default executor, the only one that the analysis covers",
                     server.name
                 )));
             }
@@ -234,7 +234,7 @@ impl<'a, 'w> Search<'a, 'w> {
                 let least =
                     bound.as_ref().map_or("no bound".to_owned(), |bound| format!("{} ms", ms(bound.ns)));
                 let why = format!(
-                    "what the cores have left beside the more important chains brings it to {least}, above the goal of {} ms",
+                    "with the capacity that the more important chains leave, its bound is {least}, above the goal of {} ms",
                     ms(chain.goal_ns)
                 );
                 return Err(Refusal { bound, ..refusal(why) });
@@ -277,7 +277,7 @@ impl<'a, 'w> Search<'a, 'w> {
     fn without_bound(&self, influencing: &[usize], solution: &Solution) -> String {
         let workload = self.analysis.workload();
         if let Some(e) = solution.diverged.first() {
-            return format!("{} has more to do than a core can give", workload.executors[*e].name);
+            return format!("{} has more work than a core can do", workload.executors[*e].name);
         }
         let callbacks = influencing.iter().flat_map(|e| &workload.executors[*e].callbacks);
         let mut troubled = callbacks.filter_map(|c| {
@@ -285,8 +285,8 @@ impl<'a, 'w> Search<'a, 'w> {
             Some((&callback.name, callback.trouble.as_ref()?))
         });
         match troubled.next() {
-            Some((name, trouble)) => format!("{name} influences it and cannot be analysed: {trouble}"),
-            None => "response times on its way have no bound".to_owned(),
+            Some((name, trouble)) => format!("{name} influences it but cannot be analysed: {trouble}"),
+            None => "response times along it have no bound".to_owned(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What activations take beyond their curves now and then: at any time, by any callback, executing
+//! Occasional execution of activations beyond their curves: at any time, by any callback, executing
 //! or suspended, as much and as often as the allowance of a core lets them, which is counted at
 //! their ends.
 
@@ -6,7 +6,7 @@ use takt_rt::random::SplitMix64;
 
 use super::engine::Job;
 
-/// What was taken so on each core.
+/// Allowance used on each core.
 #[derive(Debug, Default)]
 pub(super) struct Disturber {
     most_ns: u64,

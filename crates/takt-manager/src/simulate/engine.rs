@@ -1,5 +1,5 @@
-//! The simulation itself: time, releases, messages. What the kernel does is in [`super::kernel`],
-//! what executors do in [`super::threads`].
+//! The simulation itself: time, releases, messages. The kernel is in [`super::kernel`], the
+//! executors in [`super::threads`].
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -11,7 +11,7 @@ use super::kernel::{Doing, Thread};
 use super::threads::Executor;
 use super::{Machine, Supply, System, Trigger};
 
-/// What was seen.
+/// Observations.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Observed {
     /// Per callback: longest time from activation to completion, and how many completed.
@@ -33,7 +33,7 @@ pub struct Traced {
     pub step: Traceable,
 }
 
-/// What a tracer sees.
+/// Events that a tracer sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Traceable {
     /// A callback starts, with the message that activated it.
@@ -294,7 +294,7 @@ impl Engine<'_> {
         self.notify(executor);
     }
 
-    /// What one more activation of a callback will do.
+    /// Work of one more activation of a callback.
     pub fn job(&mut self, instance: Instance) -> Job {
         let callback = &self.system.callbacks[instance.callback];
         let number = self.next_cost[instance.callback];

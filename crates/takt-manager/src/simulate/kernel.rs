@@ -24,7 +24,7 @@ pub(super) struct Thread {
     sleeps_ns: u64,
 }
 
-/// What a thread does.
+/// State of a thread.
 #[derive(Debug)]
 pub(super) enum Doing {
     /// It waits for work.
@@ -174,7 +174,7 @@ impl Engine<'_> {
                     None => chosen.push(number),
                 }
             }
-            // Whoever leaves the CPU with nothing left is throttled there and then.
+            // A thread that leaves the CPU with an empty budget is throttled immediately.
             let mut left = false;
             for number in 0..self.threads.len() {
                 if self.threads[number].left_ns <= 0

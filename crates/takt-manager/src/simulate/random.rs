@@ -4,7 +4,7 @@ use takt_rt::random::SplitMix64;
 
 use super::{SimExecutorKind, System, Trigger};
 
-/// What random systems may have beside timers and subscriptions.
+/// Features of random systems besides timers and subscriptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Features {
     /// Several messages of one activation, and none of others.

@@ -1,4 +1,4 @@
-//! What the threads of executors do: `rclcpp`'s executors as of Jazzy.
+//! Threads of executors: `rclcpp`'s executors as of Jazzy.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ pub(super) struct Executor {
     ready: VecDeque<usize>,
     /// Activations in their order, for events executors.
     pub arrived: VecDeque<usize>,
-    /// Whoever has the lock of a multi-threaded executor.
+    /// The thread that holds the lock of a multi-threaded executor.
     lock: Option<usize>,
     waiting: VecDeque<usize>,
     /// Groups of which a callback runs.
@@ -103,7 +103,7 @@ impl Engine<'_> {
         matches!(self.system.callbacks[callback].trigger, Trigger::Periodic { .. })
     }
 
-    /// What is ready, in the order in which this executor takes it.
+    /// Ready callbacks, in the order in which this executor takes them.
     fn poll(&self, executor: usize) -> VecDeque<usize> {
         let timers_last = matches!(self.system.executors[executor].kind, SimExecutorKind::Static { .. });
         let mut ready: Vec<usize> = (self.system.executors[executor].callbacks.iter().copied())

@@ -15,7 +15,7 @@ use takt_rt::random::SplitMix64;
 
 pub const EXACT: Reading = Reading { cost_margin: 0.0, arrival_margin: 0.0, exceedance: None };
 
-/// What a check compared.
+/// Numbers of comparisons in a check.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Checked {
     /// Callbacks and paths that have a bound.
@@ -78,12 +78,12 @@ pub fn check(seed: u64, length_ns: u64) -> Result<Checked, String> {
     check_with(seed, length_ns, Features::default(), false, Known::All)
 }
 
-/// What the analysis knows.
+/// Knowledge of the analysis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
-    /// What it does.
+    /// Its present knowledge.
     All,
-    /// What it knew before messages per activation, suspension, other executors and ticks.
+    /// Its knowledge before messages per activation, suspension, other executors and ticks.
     Before,
     /// All but other executors: they are taken for single-threaded ones with a wait set.
     OneKind,

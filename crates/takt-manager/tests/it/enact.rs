@@ -39,7 +39,7 @@ fn myself(role: &str, value: &str) -> Command {
     command
 }
 
-/// What this program does when another test started it.
+/// Role of this program when another test started it.
 #[test]
 fn role() {
     if let Ok(path) = std::env::var("TAKT_TEST_WATCHDOG") {
@@ -364,8 +364,8 @@ fn account() -> Option<Vec<i64>> {
     (!sums.is_empty()).then_some(sums)
 }
 
-/// What the kernel has in its account now is what it comes to when it counts anew (6.17 and later
-/// do at this write).
+/// The kernel's present account equals its result when it counts anew (6.17 and later do at this
+/// write).
 fn the_account_is_right(when: &str) {
     let Some(before) = account() else {
         takt_witness::skip!("in part: the account cannot be seen");
@@ -579,7 +579,7 @@ fn one_manager_at_a_time_changes_the_machine_whatever_its_state_file_is() {
     assert_eq!((after.threads, after.settings), (before.threads, before.settings));
 }
 
-/// What the kernel's admission test was, whatever becomes of the test.
+/// The kernel's earlier admission test, restored whatever becomes of the test.
 struct AsFound(String);
 
 impl Drop for AsFound {
@@ -671,7 +671,7 @@ fn watchdog_command(state: &Path) -> std::io::Result<Command> {
     Ok(command)
 }
 
-/// What a robot does with its few threads, in each way that this kernel has.
+/// A robot pins its few threads, in each way that this kernel has.
 #[test]
 fn threads_of_ones_own_are_pinned_with_their_reservation_in_each_way() {
     let _lock = serial();

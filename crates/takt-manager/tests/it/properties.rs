@@ -1,4 +1,4 @@
-//! What must hold of bounds and plans whatever the system.
+//! Properties of bounds and plans that hold for every system.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! What was not recorded, and what never ran: recordings of real rclcpp, beside what the nodes' own
-//! clocks say of them.
+//! Unrecorded parts and callbacks that never ran: recordings of real rclcpp, next to the nodes' own
+//! clocks.
 
 #![allow(clippy::unwrap_used)]
 
@@ -123,7 +123,7 @@ fn a_recording_that_begins_after_its_nodes_fails_nothing() {
         sentence.contains("it began after their nodes") && sentence.contains("--dual-session"),
         "{sentence}"
     );
-    assert!(sentence.contains("nothing called `/drift` was seen"), "{sentence}");
+    assert!(sentence.contains("nothing named `/drift` was seen"), "{sentence}");
     // One that has them says nothing of the kind.
     let sentence = drift("pause", "50 ms").verdict().sentence();
     assert!(!sentence.contains("it began after"), "{sentence}");
@@ -194,7 +194,7 @@ fn a_chain_whose_timer_stops_is_no_pass() {
     let seen = examine("stops", &chain("/later:/a", "/sink:/a"));
     let verdict = seen.verdict();
     let sentence = verdict.sentence();
-    assert!(sentence.contains("does not run any more, while its executor ran other callbacks"), "{sentence}");
+    assert!(sentence.contains("no longer runs, while its executor ran other callbacks"), "{sentence}");
     let never = seen.never[0].as_ref().unwrap();
     assert!(!never.never && !never.counts && (120..=165).contains(&never.late), "{never:?}");
 }

@@ -119,7 +119,7 @@ fn as_published_every_bound_is_the_packages() {
     }
 }
 
-/// What is shipped is what the package says.
+/// The shipped bounds are those of the package.
 #[test]
 fn the_package_still_gives_these_bounds() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

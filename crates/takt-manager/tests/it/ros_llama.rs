@@ -163,7 +163,7 @@ fn a_hopeless_chain_costs_the_others_nothing() {
     assert!(why.contains("whole core"), "{why}");
 }
 
-/// What is above a core's capacity is never reserved, though a budget may be 100 % in the
+/// A budget above a core's capacity is never reserved, although a budget may be 100 % in the
 /// algorithms.
 #[test]
 fn a_core_offers_what_the_kernel_admits() {
@@ -518,7 +518,7 @@ fn goals_of(system: &System, chains: &[(Vec<usize>, u64)], options: &str) -> Goa
     goals(&format!("degradation_order = [{}]\n{}", order.join(","), all.collect::<String>()), options)
 }
 
-/// What was compared with the second implementation.
+/// Numbers of comparisons with the second implementation.
 #[derive(Debug, Default)]
 struct Compared {
     kept: u64,

@@ -18,7 +18,7 @@ use takt_rt::random::SplitMix64;
 
 const FEATURES: Features = Features { threads: false, ..Features::ALL };
 
-/// What is left out on purpose.
+/// Knowledge that is left out on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Without {
     Nothing,
@@ -26,9 +26,9 @@ enum Without {
     HalfOfTheBudgets,
     /// Suspensions are not known.
     Suspensions,
-    /// What the neighbours do is not known.
+    /// The neighbours' demand is unknown.
     Neighbours,
-    /// What callbacks take beyond their curves now and then is not known.
+    /// Occasional executions of callbacks beyond their curves are unknown.
     Disturbances,
     /// Messages are there at once.
     Transits,
@@ -38,8 +38,8 @@ enum Without {
     Gaps,
 }
 
-/// Where a core has more to do within the horizon than is counted, nothing is bounded: it was as if
-/// each executor had the core alone.
+/// If a core has more work within the horizon than is counted, nothing is bounded: the bound was as
+/// if each executor had the core alone.
 #[test]
 fn what_is_too_much_to_be_counted_has_no_bound() {
     let mut system = System::default();
@@ -275,8 +275,8 @@ fn without_any_part_of_it_the_bounds_are_refuted() {
     }
 }
 
-/// Who has run much of late keeps its deadline when it wakes up, and comes before shorter ones in
-/// the end, unless its budget is above what it runs until then.
+/// A thread that has run much lately keeps its deadline when it wakes up, and comes before shorter
+/// ones in the end, unless its budget is above its run time until then.
 #[test]
 fn a_budget_that_never_runs_out_is_not_enough_for_an_order() {
     let mut system = System { steady: true, ..System::default() };

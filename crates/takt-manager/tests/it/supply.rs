@@ -28,8 +28,8 @@ const MS: u64 = 1_000_000;
 const TRIES: usize = 6;
 /// Interrupts, and the kernel's own work to switch threads.
 const NOISE_NS: u64 = 300_000;
-/// What switches take of a reservation's own budgets, so that four of them are a little less than
-/// four times one.
+/// Time that switches take of a reservation's own budgets, so that four of them are a little less
+/// than four times one.
 const SWITCHES_NS: u64 = 50_000;
 
 /// Longest time in which a thread that always wants to run gets `work_ns`, with `neighbours` on its
@@ -39,7 +39,7 @@ fn bound_ns(work_ns: u64, budget_ns: u64, period_ns: u64, tick_ns: u64, neighbou
     work_ns + tick_ns + (period_ns - budget_ns) * periods + tick_ns * neighbours
 }
 
-/// What a measurement showed.
+/// Result of a measurement.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     longest_run_ns: u64,
@@ -74,7 +74,7 @@ fn judge(runs: &[(u64, u64)], bound: impl Fn(u64) -> u64, budget_ns: u64) -> See
 /// Longer gaps are reported.
 const GAP_NS: u64 = 200_000;
 
-/// What a thread saw that always wants to run.
+/// Observations of a thread that always wants to run.
 #[derive(Debug, Default)]
 struct Spun {
     /// When it ran, from and to.
@@ -141,7 +141,7 @@ impl Spinner {
     }
 }
 
-/// What the computer below has taken from a CPU, where it reports.
+/// Time that the hypervisor has taken from a CPU, where it is reported.
 fn stolen_ns(core: usize) -> u64 {
     let all = CpuTime::read_by_cpu();
     all.into_iter().find(|&(number, _)| number == core).map_or(0, |(_, time)| time.steal_ns())

@@ -1,4 +1,5 @@
-//! What activations take beyond their curves, counted over windows for all callbacks of an account.
+//! Execution of activations beyond their curves, counted over windows for all callbacks of an
+//! account.
 
 use std::collections::VecDeque;
 
@@ -6,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Excess;
 
-/// What activations may take beyond their curves, all callbacks of one account together.
+/// Permitted execution of activations beyond their curves, all callbacks of one account together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Allowance {
     /// So much at most,
@@ -15,7 +16,7 @@ pub struct Allowance {
     pub window_ns: u64,
 }
 
-/// What was taken beyond curves of late.
+/// Recent execution beyond curves.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Account {
     allowance: Allowance,
@@ -23,7 +24,7 @@ pub(crate) struct Account {
     recent: VecDeque<Taken>,
 }
 
-/// What one activation took beyond its curve.
+/// Execution of one activation beyond its curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Taken {
     /// The callback, in execution or suspended.
@@ -42,8 +43,8 @@ impl Account {
         Self { allowance, ..Self::default() }
     }
 
-    /// What was taken so. More than is allowed in any window that holds it: the sum and the
-    /// allowance.
+    /// Adds the execution of an activation beyond its curve. Returns the sum and the allowance if
+    /// any window that contains it exceeds the allowance.
     pub(crate) fn take(&mut self, taken: Taken) -> Option<(u64, Allowance)> {
         self.keep(taken);
         let window_ns = self.allowance.window_ns;
@@ -92,7 +93,7 @@ impl Taken {
     }
 }
 
-/// What an activation took beyond its curve.
+/// Execution of an activation beyond its curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Beyond {
     pub excess: Excess,

@@ -1,10 +1,10 @@
-//! What was assumed of callbacks, and what is reported of it when it no longer holds.
+//! Assumptions about callbacks, and the report when one no longer holds.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Allowance, Excess};
 
-/// What was assumed of one callback.
+/// Assumptions about one callback.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Assumed {
     /// Its name in the model.
@@ -21,8 +21,7 @@ pub struct Assumed {
     pub delivery_ns: Option<u64>,
     /// The same with a message that its own thread sent.
     pub own_delivery_ns: Option<u64>,
-    /// How often they did at most, and how often they yielded; counts where `suspension_ns` is
-    /// something.
+    /// Largest numbers of suspensions, and of yields; counts if `suspension_ns` is given.
     pub suspensions: Vec<u64>,
     pub yields: Vec<u64>,
     /// Topics by name, and how many messages 1, 2, 3 ... consecutive activations send there at
@@ -42,13 +41,13 @@ pub struct Assumed {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Broken {
     pub callback: String,
-    /// Which assumption.
+    /// The assumption.
     pub what: Breach,
     /// When it was seen, CLOCK_MONOTONIC nanoseconds.
     pub at_ns: u64,
 }
 
-/// Which assumption about a callback no longer holds.
+/// Assumption about a callback that no longer holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "breach")]
 pub enum Breach {
@@ -56,13 +55,13 @@ pub enum Breach {
     Cost(Excess),
     /// It, with others of its account, took more beyond their curves than is allowed for.
     Beyond {
-        /// What it took last.
+        /// The last activation's excess.
         excess: Excess,
         /// It was suspended for so long, and did not execute.
         suspended: bool,
-        /// What all of them took beyond their curves.
+        /// Sum of the execution beyond the curves.
         sum_ns: u64,
-        /// What is allowed for.
+        /// The allowance.
         allowance: Allowance,
     },
     /// It was activated more densely than its curve.
@@ -89,7 +88,7 @@ pub enum Breach {
 }
 
 impl Breach {
-    /// What was left, where it is a curve.
+    /// The exceeded limit, if it is a curve.
     #[must_use]
     pub fn excess(&self) -> Option<Excess> {
         match *self {
@@ -121,7 +120,7 @@ impl std::fmt::Display for Broken {
                 let one = Self { callback: name.clone(), what: alone, at_ns: self.at_ns };
                 write!(
                     f,
-                    "{one}; with it, callbacks of its core took {} beyond what is assumed within {}, and {} are allowed for",
+                    "{one}; together, callbacks of its core took {} beyond their assumed times within {}; {} are allowed",
                     ms(*sum_ns),
                     ms(window_ns),
                     ms(most_ns)
@@ -133,19 +132,16 @@ impl std::fmt::Display for Broken {
                 let assumed = ms(assumed_ns.unwrap_or(0));
                 write!(
                     f,
-                    "{name}: {activations} took {} of execution time, assumed were at most {assumed}",
+                    "{name}: {activations} took {} of execution time; at most {assumed} was assumed",
                     ms(seen_ns)
                 )
             }
             Breach::Arrivals(Excess { assumed_ns: None, .. }) => {
-                write!(f, "{name}: it was activated, assumed was that it never is")
+                write!(f, "{name}: it was activated, but was assumed never to be")
             }
             Breach::Arrivals(Excess { events, assumed_ns: Some(assumed_ns), seen_ns, .. }) => {
                 let (seen, assumed) = (ms(*seen_ns), ms(*assumed_ns));
-                write!(
-                    f,
-                    "{name}: {events} activations came within {seen}, assumed was that they take {assumed} or longer"
-                )
+                write!(f, "{name}: {events} activations came within {seen}; at least {assumed} was assumed")
             }
             Breach::Suspension(excess) => {
                 let Excess { events, assumed_ns, seen_ns, .. } = *excess;
@@ -153,13 +149,14 @@ impl std::fmt::Display for Broken {
                 let assumed = ms(assumed_ns.unwrap_or(0));
                 write!(
                     f,
-                    "{name}: {activations} suspended themselves for {} (sleep, lock, device), assumed were at most {assumed}",
+                    "{name}: {activations} suspended themselves for {} (sleep, lock, device); at most {assumed} was assumed",
                     ms(seen_ns)
                 )
             }
             Breach::Delivery(excess) => write!(
                 f,
-                "{name}: a message was received {} after it had left, assumed were at most {}: threads of the middleware or the network held it up",
+                "{name}: a message was received {} after it was sent; at most {} was assumed: threads of the middleware or the network \
+                 delayed it",
                 ms(excess.seen_ns),
                 ms(excess.assumed_ns.unwrap_or(0))
             ),
@@ -173,7 +170,7 @@ impl std::fmt::Display for Broken {
                 };
                 write!(
                     f,
-                    "{name}: {activations} {did} {seen_ns} times ({how}), assumed were at most {assumed}"
+                    "{name}: {activations} {did} {seen_ns} times ({how}); at most {assumed} was assumed"
                 )
             }
             Breach::Output(excess) => {
@@ -182,14 +179,14 @@ impl std::fmt::Display for Broken {
                 let assumed = assumed_ns.unwrap_or(0);
                 write!(
                     f,
-                    "{name}: {activations} sent {seen_ns} messages to a topic, assumed were at most {assumed}"
+                    "{name}: {activations} sent {seen_ns} messages to a topic; at most {assumed} was assumed"
                 )
             }
             Breach::Sender => {
-                write!(f, "{name}: it gets messages of a callback that the plan did not know to send any")
+                write!(f, "{name}: it gets messages from a callback that the plan assumed to send none")
             }
             Breach::Unplanned { .. } => {
-                write!(f, "{name}: it runs in an executor whose plan did not know it")
+                write!(f, "{name}: it runs in an executor whose plan does not include it")
             }
             Breach::Ended => write!(f, "{name}: it has ended"),
         }

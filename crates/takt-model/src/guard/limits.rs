@@ -111,8 +111,8 @@ impl SpanLimit {
         self.after_events(stamps.into_iter().rev())
     }
 
-    /// The same for events that were held against none. What left this limit before it was one is
-    /// not reported, and no window reaches across it.
+    /// The same for events that were held against none. Events that exceeded this limit before it
+    /// existed are not reported, and no window reaches across them.
     pub(crate) fn after_events(mut self, stamps: impl IntoIterator<Item = u64>) -> Self {
         for at_ns in stamps {
             self.see(at_ns);
@@ -129,7 +129,7 @@ impl SpanLimit {
         self.recent.values.clear();
     }
 
-    /// Where the limit was first left since the last call.
+    /// First excess since the last call.
     pub fn take(&mut self) -> Option<Excess> {
         self.excess.take()
     }
@@ -171,13 +171,13 @@ impl CostLimit {
         self
     }
 
-    /// What is beyond the curve is reported by [`Self::take_beyond`] instead.
+    /// Execution beyond the curve is reported by [`Self::take_beyond`] instead.
     pub(crate) fn with_account(mut self) -> Self {
         self.beyond = Some(Vec::new());
         self
     }
 
-    /// What was beyond the curve since the last call.
+    /// Execution beyond the curve since the last call.
     pub(crate) fn take_beyond(&mut self) -> Vec<Beyond> {
         self.beyond.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -232,8 +232,9 @@ impl CostLimit {
         self.after_totals(totals.into_iter().rev())
     }
 
-    /// The same for activations that were held against none: what all of them had taken after
-    /// each. What left this limit before it was one is not reported, and no window has it.
+    /// The same for activations that were held against none: what all of them had taken after each.
+    /// Activations that exceeded this limit before it existed are not reported, and no window
+    /// contains them.
     pub(crate) fn after_totals(mut self, totals_ns: impl IntoIterator<Item = u64>) -> Self {
         let mut last_ns = None;
         for total_ns in totals_ns {
@@ -254,7 +255,7 @@ impl CostLimit {
         self.recent.push(self.total_ns);
     }
 
-    /// Where the limit was first left since the last call.
+    /// First excess since the last call.
     pub fn take(&mut self) -> Option<Excess> {
         self.excess.take()
     }
@@ -317,8 +318,8 @@ impl CountLimit {
     }
 
     /// Continues where another one ends, so that messages of activations in a row under both count
-    /// as those of a row. What left this limit before it was one is not reported, and no window has
-    /// it.
+    /// as those of a row. Activations that exceeded this limit before it existed are not reported,
+    /// and no window contains them.
     pub(crate) fn after(mut self, before: &Self) -> Self {
         let totals = before.recent.iter().skip(1).map(|(_, total)| *total).chain([before.total]);
         for (&(activation, total), next) in before.recent.iter().zip(totals) {
@@ -335,7 +336,7 @@ impl CountLimit {
         self.recent.clear();
     }
 
-    /// Where the limit was first left since the last call.
+    /// First excess since the last call.
     pub fn take(&mut self) -> Option<Excess> {
         self.excess.take()
     }

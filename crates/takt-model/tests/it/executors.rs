@@ -15,7 +15,7 @@ fn events(name: &str) -> Vec<Event> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What was measured of the chain, and the model at the end.
+/// Measurements of the chain, and the model at the end.
 fn extract(events: &[Event], path: &[&str]) -> (ChainStats, Model) {
     let mut extractor = Extractor::new(Options::default());
     let path = path.iter().map(|step| (*step).to_owned()).collect();

@@ -1,4 +1,4 @@
-//! What collectors do to whoever reports them: good ones, slow ones, dead ones and hostile ones.
+//! Behaviour of collectors towards the exporter: good ones, slow ones, dead ones and hostile ones.
 
 #![allow(clippy::unwrap_used)]
 #![cfg(feature = "send")]

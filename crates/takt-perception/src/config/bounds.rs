@@ -88,7 +88,7 @@ fn is_near(corner: &nalgebra::Point3<f32>, most_m: f32) -> bool {
 
 fn shapes(config: &PerceptionConfig) -> Result<(), ConfigError> {
     let Volume { min_m, max_m } = &config.occupancy.volume;
-    // What occupancy really watches begins above the floor.
+    // Occupancy itself begins above the floor.
     let mut low = *min_m;
     low.z = low.z.max(config.occupancy.floor_m + config.occupancy.min_height_m);
     let large_enough = (0..3).all(|i| max_m[i] - low[i] >= MIN_SIDE_M);
@@ -100,14 +100,14 @@ fn shapes(config: &PerceptionConfig) -> Result<(), ConfigError> {
     for fixture in &config.occupancy.static_boxes {
         let swallows = (0..3).all(|i| fixture.min_m[i] <= min_m[i] && fixture.max_m[i] >= max_m[i]);
         if swallows || !is_near(&fixture.min_m, FARTHEST_M) || !is_near(&fixture.max_m, FARTHEST_M) {
-            let accepted = "corners within 200 m, and a box that leaves something of occupancy.volume";
+            let accepted = "corners within 200 m, and a box that leaves part of occupancy.volume free";
             return Err(refused("occupancy.static_boxes", fixture, accepted));
         }
     }
     for capsule in &config.occupancy.robot {
         let sized = (0.0..=GREATEST_RADIUS_M).contains(&capsule.radius_m);
         if !(sized && is_near(&capsule.from_m, LONGEST_REACH_M) && is_near(&capsule.to_m, LONGEST_REACH_M)) {
-            let accepted = "ends within 3 m and a radius up to 0.5 m: what is inside is not seen";
+            let accepted = "ends within 3 m and a radius up to 0.5 m, because objects inside are not seen";
             return Err(refused("occupancy.robot", capsule, accepted));
         }
     }

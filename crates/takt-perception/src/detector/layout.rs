@@ -1,4 +1,4 @@
-//! Which layout a detector's outputs have.
+//! Recognition of a detector's layout.
 //!
 //! Shapes alone do not say: [1, 300, 6] is an end-to-end export (corners, score, class), an RT-DETR
 //! of two classes or a YOLO of one. So all layouts are listed that the outputs' shapes, the grid of
@@ -12,7 +12,7 @@ use super::{Decoder, nanodet};
 use crate::engine::{Facts, Task};
 use crate::image::Normalisation;
 
-/// How a detector's outputs are laid out (`perception.detector.layout`).
+/// Layout of a detector's outputs (`perception.detector.layout`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DetectorLayout {
@@ -71,7 +71,7 @@ pub(crate) struct Reading {
     pub(crate) normalisation: &'static Normalisation,
 }
 
-/// What an output must look like, for errors.
+/// Required form of an output, for errors.
 pub(super) const EXPECTED: &str = "NanoDet (for strides 8, 16, 32: [1, N, classes] and [1, N, 44]), YOLOv8/YOLO11 \
      ([1, 4 + classes, N]), YOLOv5/v7 and YOLOX ([1, N, 5 + classes]), YOLOv10/YOLO26 end-to-end ([1, N, 6]) or RT-DETR \
      ([1, N, 4 + classes]); with masks 32 numbers more for each box and [1, 32, h, w]. N must be the number of cells of \
@@ -152,7 +152,7 @@ impl Shape {
 /// All readings that shapes, metadata and configuration allow, the likeliest first.
 ///
 /// # Errors
-/// What was expected.
+/// The expected form.
 pub(super) fn readings(
     input: [usize; 2],
     outputs: &[(String, Vec<usize>)],

@@ -99,7 +99,7 @@ pub(crate) type Infer<'a, E> = dyn FnMut(&[f32]) -> Result<Vec<Tensor>, E> + 'a;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(
     clippy::large_enum_variant,
-    reason = "there is one for each network, and it is copied at the start alone"
+    reason = "there is one for each network, and it is copied only at the start"
 )]
 pub(crate) enum Decoder {
     Nanodet(nanodet::Heads),
@@ -147,7 +147,7 @@ impl Decoder {
         let [height, width] = input.map(|side| side as f32);
         for Candidate { box_px, score, .. } in candidates {
             if !(0.0..=1.0 + SCORE_TOLERANCE).contains(score) {
-                return Err(format!("the score {score}, where scores are 0 to 1"));
+                return Err(format!("the score {score}; scores are 0 to 1"));
             }
             let [left, top, right, bottom] = *box_px;
             // A box may reach over the border; written so that NaN is outside.
@@ -155,7 +155,7 @@ impl Decoder {
                 from < side && to > 0.0 && to >= from && to - from <= 2.0 * side
             };
             if !(along(left, right, width) && along(top, bottom, height)) {
-                return Err(format!("the box {box_px:?}, where the picture is {width} by {height}"));
+                return Err(format!("the box {box_px:?}; the picture is {width} by {height}"));
             }
         }
         Ok(())
@@ -214,8 +214,7 @@ pub(crate) fn conclude(
     }
 }
 
-/// Where a mask of a detector lies in the frame. `input` is height and width of the network's
-/// input.
+/// Place of a detector's mask in the frame. `input` is height and width of the network's input.
 pub(crate) fn place_mask(
     letterbox: &Letterbox,
     [height, width]: [usize; 2],
@@ -251,8 +250,8 @@ impl Detector {
     /// pictures with people.
     ///
     /// # Errors
-    /// Where the model cannot be read or loaded, has none of the known layouts, or does not find
-    /// the people.
+    /// The model cannot be read or loaded, has none of the known layouts, or does not find the
+    /// people.
     pub fn new(engine: &Engine, config: &DetectorConfig) -> Result<Self, EngineError> {
         let mut network = engine.load(&config.model, config.input_size)?;
         let key = format!("{:x} {engine:?} {config:?}", network.identity);
@@ -305,7 +304,7 @@ impl Detector {
             if output.shape != *shape {
                 let found = &output.shape;
                 return Err(EngineError::Run(format!(
-                    "output {name} is {found:?}, and was {shape:?} at the start"
+                    "output {name} is {found:?}, but was {shape:?} at the start"
                 )));
             }
         }
@@ -322,7 +321,7 @@ impl Detector {
         Ok(())
     }
 
-    /// How its outputs are laid out.
+    /// Layout of its outputs.
     pub fn layout(&self) -> DetectorLayout {
         self.reading.layout
     }

@@ -17,7 +17,7 @@ pub(super) const NORMALISATION: Normalisation = Normalisation {
 const BINS: usize = 11;
 const STRIDES: [usize; 3] = [8, 16, 32];
 
-/// Which outputs are scores and which are boxes.
+/// Outputs with scores and outputs with boxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Heads {
     pub(crate) classes: usize,

@@ -19,8 +19,7 @@ const IDLE: u8 = 0;
 const ROUTINE: u8 = 1;
 const URGENT: u8 = 2;
 
-/// How long the thread sleeps when nothing is asked; requests wake it, so this only bounds the
-/// stop.
+/// Sleep of the thread without requests; requests wake it, so this only bounds the stop.
 const IDLE_WAIT: Duration = Duration::from_millis(200);
 
 /// A frame on its way to the detector.
@@ -116,7 +115,7 @@ impl DetectorService {
     /// later).
     ///
     /// # Errors
-    /// What [`Detector::new`] gives, and [`EngineError::Thread`] with what `spawn` said.
+    /// The errors of [`Detector::new`], and [`EngineError::Thread`] with the error of `spawn`.
     pub fn start(
         engine: &Engine,
         config: &DetectorConfig,

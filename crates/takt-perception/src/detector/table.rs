@@ -30,7 +30,7 @@ impl Column {
     }
 }
 
-/// What the four numbers of a box are.
+/// Meaning of a box's four numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BoxForm {
     /// Centre x, centre y, width, height.
@@ -54,7 +54,7 @@ pub(crate) struct Masks {
     pub(crate) step: usize,
 }
 
-/// Where a network's boxes are and what they mean.
+/// Place and meaning of a network's boxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Table {
     pub(crate) rows: usize,

@@ -113,7 +113,7 @@ fn answers_that_cannot_be_are_failures() {
     ] {
         assert!(decoder.plausible(&candidate(box_px, score), size).is_err(), "{box_px:?} {score}");
     }
-    // What is no score is handed to that check.
+    // Values that are not scores are handed to that check.
     let mut output = Tensor { name: String::new(), shape: vec![1, 84, 2100], data: vec![0.0; 84 * 2100] };
     output.data[4 * 2100 + 7] = f32::NAN;
     let mut out = Vec::new();

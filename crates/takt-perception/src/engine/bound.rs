@@ -13,13 +13,13 @@ use ort::value::{Shape, TensorRef, TensorRefMut};
 use super::onnxruntime::{self, Library, declared_input};
 use super::{EngineConfig, EngineError, Facts, Provider, fix_shape};
 
-/// Where a bound network computes.
+/// Device and memory of a bound network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placement<'a> {
     /// The stream, a `CUstream`; null for the provider `cpu`.
     pub(crate) stream: *mut c_void,
-    /// Where TensorRT keeps the engines that it builds: a folder for this GPU, driver, library and
-    /// model alone.
+    /// Folder in which TensorRT keeps the engines that it builds: one for this GPU, driver, library
+    /// and model only.
     pub(crate) engines: Option<&'a Path>,
     /// Whether inferences can be submitted without waiting, to be captured as CUDA graphs
     /// ([`Bound::submit`]). For the provider `cuda`; a network of which a part runs on the CPU is
@@ -48,7 +48,7 @@ struct Binding {
     options: RunOptions<NoSelectedOutputs>,
     /// Of runs that are not waited for, where they can be.
     unsynchronised: Option<RunOptions<NoSelectedOutputs>>,
-    /// What is bound; it owns no memory.
+    /// Bound values; it owns no memory.
     _values: Vec<TensorRefMut<'static, f32>>,
 }
 
@@ -170,7 +170,7 @@ impl Bound {
         })
     }
 
-    /// What its file says of it.
+    /// Facts from its file.
     pub(crate) fn facts(&self) -> &Facts {
         &self.facts
     }

@@ -67,10 +67,10 @@ impl Embedded {
     }
 }
 
-/// What `work` gives, or what it panicked with: a library's panic on a file must not end the
-/// process that stops the robot. The hook of this program still reports it.
+/// Result of `work`, or its panic: a library's panic on a file must not end the process that stops
+/// the robot. The hook of this program still reports it.
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    // What was half changed is dropped by the caller, which refuses the network or the frame.
+    // Half-changed state is dropped by the caller, which refuses the network or the frame.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());

@@ -21,7 +21,7 @@ pub use builtin::{BUILTIN_MODELS, BuiltinModel, builtin_model};
 pub use onnx::OnnxError;
 pub(crate) use onnx::{Facts, Task};
 
-/// Which engine runs the networks.
+/// Engine of the networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backend {
@@ -35,7 +35,7 @@ pub enum Backend {
     Onnxruntime,
 }
 
-/// Where ONNX Runtime computes.
+/// Device on which ONNX Runtime computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Provider {
@@ -55,7 +55,8 @@ pub struct EngineConfig {
     pub backend: Backend,
     /// The ONNX Runtime library; else `ORT_DYLIB_PATH`, else the usual places.
     pub library: Option<PathBuf>,
-    /// Where ONNX Runtime computes. Others than the CPU rule the embedded engine out.
+    /// Device on which ONNX Runtime computes. Devices other than the CPU exclude the embedded
+    /// engine.
     pub provider: Provider,
     /// GPU number.
     pub device: i32,
@@ -137,7 +138,7 @@ pub trait Network: Send {
     fn run(&mut self, input: &[f32]) -> Result<&[Tensor], EngineError>;
 }
 
-/// Why a network cannot be loaded or run.
+/// Reason why a network cannot be loaded or run.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// No ONNX Runtime library was found.
@@ -166,7 +167,7 @@ pub enum EngineError {
     )]
     Provider { provider: Provider, library: String, reason: String },
     /// There is no built-in model of that name.
-    #[error("no built-in model `{name}`; there are: {known}")]
+    #[error("no built-in model `{name}`; the built-in models: {known}")]
     UnknownBuiltin { name: String, known: String },
     /// The file cannot be read.
     #[error("cannot read model {path}: {source}")]
@@ -184,8 +185,8 @@ pub enum EngineError {
     Unproved { model: String, tried: String, person_class: usize, threshold: f32 },
     /// Several layouts are possible, and no proof decides.
     #[error(
-        "model {model} does not fit: its outputs can be {found}; say which with `layout`, or let the proof on \
-         pictures decide (`accept_unproved = false`)"
+        "model {model} does not fit: its outputs can be {found}; choose one with `layout`, or let the proof on pictures decide \
+         (`accept_unproved = false`)"
     )]
     Ambiguous { model: String, found: String },
     /// The engine refuses the model.
@@ -243,7 +244,7 @@ impl EngineError {
 
     /// The failure of an inference whose answer cannot be one.
     pub(crate) fn nonsense(found: String) -> Self {
-        Self::Run(format!("the network answers {found}"))
+        Self::Run(format!("the network returns {found}"))
     }
 
     pub(crate) fn unknown_builtin(name: &str) -> Self {
@@ -271,7 +272,7 @@ impl Engine {
     /// ONNX Runtime is loaded once per process: the first library wins.
     ///
     /// # Errors
-    /// What is missing and how to get it.
+    /// The missing part, and the way to get it.
     pub fn open(config: &EngineConfig) -> Result<Self, EngineError> {
         let choice = match (config.backend, config.provider) {
             (Backend::Embedded, Provider::Cpu) => Choice::Embedded { because: "configured".into() },
@@ -292,7 +293,7 @@ impl Engine {
         Ok(Self { choice, config: config.clone() })
     }
 
-    /// What was chosen and why, for people and for the run directory.
+    /// The choice and its reason, for people and for the run directory.
     pub fn description(&self) -> String {
         match &self.choice {
             Choice::Embedded { because } => format!("{} ({because})", embedded::NAME),
@@ -409,7 +410,7 @@ pub struct LoadedNetwork {
     pub network: Box<dyn Network>,
     /// Names and shapes of its outputs.
     pub outputs: Vec<(String, Vec<usize>)>,
-    /// What its file says of it.
+    /// Facts from its file.
     pub(crate) facts: Facts,
     /// A fingerprint of its file.
     pub(crate) identity: u128,
@@ -463,7 +464,7 @@ fn fix_shape(
         }
         (Some(found), _) if found > 0 => Ok(found),
         (None, Some(wanted)) if wanted[axis] > 0 => Ok(wanted[axis]),
-        _ => Err(misfit("a fixed height and width; the model leaves them open, so configure `input_size`")),
+        _ => Err(misfit("a fixed height and width; the model does not fix them, so configure `input_size`")),
     };
     Ok([1, 3, fix(height, 0)?, fix(width, 1)?])
 }

@@ -60,8 +60,8 @@ impl Library {
 
 /// CUDA libraries that providers need, as Python packages bring them (`nvidia/*/lib` beside the
 /// package of the library): loaded ahead, in the order of their own needs, so that
-/// `pip install onnxruntime-gpu[cuda,cudnn]` is all it takes. What is not there, or does not load,
-/// is left to the provider, which then names it.
+/// `pip install onnxruntime-gpu[cuda,cudnn]` is all it takes. Missing or unloadable ones are left
+/// to the provider, which then names them.
 fn preload_cuda(library: &Library) {
     const IN_ORDER: [&str; 9] = [
         "libnvJitLink.so",
@@ -96,7 +96,7 @@ fn preload_cuda(library: &Library) {
     }
 }
 
-/// Where the library is. A path that was named must exist; the usual places are only tried.
+/// Path of the library. A configured path must exist; the usual places are only tried.
 fn find(configured: Option<&Path>) -> Result<PathBuf, EngineError> {
     let variable = environment::var_os("ORT_DYLIB_PATH").filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(named) = configured.map(Path::to_path_buf).or(variable) {
@@ -172,8 +172,8 @@ fn usual_places() -> Vec<PathBuf> {
     places
 }
 
-/// What ONNX Runtime means, in one line: without the places in its own source, and with the library
-/// that is missing first.
+/// ONNX Runtime's message in one line: without the places in its own source, and with the missing
+/// library first.
 pub(super) fn plain(text: &str) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let reported = match text.rsplit_once("[ONNXRuntimeError] : ") {
@@ -187,12 +187,12 @@ pub(super) fn plain(text: &str) -> String {
     match loading.map(|(library, reason)| (library, reason.split_once(": "), reason)) {
         Some((library, Some((missing, why)), _)) if why.starts_with("cannot open shared object file") => {
             if missing == library || library.ends_with(missing) {
-                format!("{missing} is not there")
+                format!("{missing} is missing")
             } else {
-                format!("{missing}, which {library} needs, is not there")
+                format!("{missing}, which {library} needs, is missing")
             }
         }
-        Some((library, _, reason)) => format!("{library} does not load: {reason}"),
+        Some((library, _, reason)) => format!("{library} cannot be loaded: {reason}"),
         None => reported.to_owned(),
     }
 }
@@ -321,13 +321,13 @@ mod tests {
                        file: No such file or directory\n";
         assert_eq!(
             plain(missing),
-            "libcublasLt.so.12, which libonnxruntime_providers_cuda.so needs, is not there"
+            "libcublasLt.so.12, which libonnxruntime_providers_cuda.so needs, is missing"
         );
         let other = "x.cc:1 [ONNXRuntimeError] : 1 : FAIL : Failed to load library libonnxruntime_providers_cuda.so \
                      with error: /x/libcublasLt.so.12: version `libcublasLt.so.12' not found";
         assert_eq!(
             plain(other),
-            "libonnxruntime_providers_cuda.so does not load: /x/libcublasLt.so.12: version `libcublasLt.so.12' not found"
+            "libonnxruntime_providers_cuda.so cannot be loaded: /x/libcublasLt.so.12: version `libcublasLt.so.12' not found"
         );
         assert_eq!(
             plain("CUDA failure 35: CUDA driver version is\ninsufficient."),
@@ -335,6 +335,6 @@ mod tests {
         );
         let gone = "[ONNXRuntimeError] : 1 : FAIL : Failed to load library /a/libx.so with error: /a/libx.so: cannot \
                     open shared object file: No such file or directory";
-        assert_eq!(plain(gone), "/a/libx.so is not there");
+        assert_eq!(plain(gone), "/a/libx.so is missing");
     }
 }

@@ -28,11 +28,11 @@ impl<N: Submits> CapturedNetwork<N> {
     ///
     /// # Errors
     /// [`GpuPerceptionError::Graph`] where answers differ, or where they could not: a network that
-    /// answers alike to the two pictures. What the device or the library met.
+    /// answers alike to the two pictures. An error of the device or the library.
     pub(super) fn new(gpu: &Gpu, stream: &Stream, network: N) -> Result<Self, GpuPerceptionError> {
         let mut captured = Self { graphs: Vec::new(), network };
         let made = captured.capture(gpu, stream);
-        // What a broken-off comparison has launched still uses the network's memory.
+        // Work launched by an aborted comparison still uses the network's memory.
         let settled = settle(stream);
         made?;
         settled?;
@@ -53,7 +53,7 @@ impl<N: Submits> CapturedNetwork<N> {
                 answers.push(probe.answer(stream, &self.network.slots()[slot])?);
             }
             if difference(&answers[0], &answers[1]).is_none() {
-                let reason = "its answers to two pictures are alike, so that graphs cannot be compared";
+                let reason = "its answers to two pictures are equal, so graphs cannot be compared";
                 return Err(wrong(self.model(), reason.to_owned()));
             }
             expected.push(answers);
@@ -130,7 +130,7 @@ pub(super) fn difference(expected: &[Vec<f32>], found: &[Vec<f32>]) -> Option<St
         |(output, (&a, &b))| {
             // Not "is above": what is no number differs.
             let close = (a - b).abs() <= TOLERANCE * (1.0 + a.abs());
-            (!close).then(|| format!("a value of output {output} is {b} where the library has {a}"))
+            (!close).then(|| format!("a value of output {output} is {b}, but the library has {a}"))
         },
     )
 }
@@ -151,17 +151,17 @@ mod tests {
         options: &[],
     };
 
-    /// What is wrong with it.
+    /// Kind of fault.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Fault {
         None,
         /// Nothing of it is on the stream.
         OnTheHost,
-        /// What is submitted is another thing than what is run.
+        /// The submitted work differs from the work that runs.
         Stale,
         /// Each capture reads the first slot's input.
         Mixed,
-        /// What the input was at the capture is part of it.
+        /// The input at the capture became part of it.
         Baked,
         /// It answers alike to every input.
         Deaf,

@@ -1,4 +1,4 @@
-//! What the kernels find in the device's memory: the mirrors of the structs of `kernels.cu`.
+//! Layout of the device's memory for the kernels: the mirrors of the structs of `kernels.cu`.
 //!
 //! The kernel `takt_layout` writes the sizes that its compiler gave them; they are compared before
 //! the first frame.

@@ -17,8 +17,7 @@ use crate::engine::{
     Backend, Engine, EngineConfig, EngineError, ModelSource, Placement, Provider, engine_folder, read,
 };
 
-/// What the start is doing: TensorRT builds an engine for minutes, and nobody should take that for
-/// a fault.
+/// Progress of the start: TensorRT builds an engine for minutes, which must not look like a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress<'a> {
     /// A network is being loaded.
@@ -28,7 +27,7 @@ pub enum Progress<'a> {
         model: &'a str,
         /// Since when.
         elapsed: Duration,
-        /// Where the engine will be kept.
+        /// Destination folder of the engine.
         folder: &'a Path,
     },
     /// A network is launched kernel by kernel: its inference cannot be a CUDA graph.
@@ -36,7 +35,7 @@ pub enum Progress<'a> {
     /// A network is ready.
     Ready {
         model: &'a str,
-        /// How long it took.
+        /// Time taken.
         elapsed: Duration,
     },
 }

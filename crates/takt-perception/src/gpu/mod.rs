@@ -37,7 +37,7 @@ use crate::error::PerceptionError;
 pub const KERNELS: Source =
     Source { name: "perception", text: include_str!("kernels.cu"), options: &["--fmad=false"] };
 
-/// Why the device did not answer.
+/// Reason why the device did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum GpuPerceptionError {
     /// The device.
@@ -53,17 +53,17 @@ pub enum GpuPerceptionError {
     #[error(transparent)]
     Perception(PerceptionError),
     /// The budget ended first. The device goes on; a later frame waits for it.
-    #[error("the GPU was not done within the budget, waiting for: {stage}")]
+    #[error("the GPU did not finish within the budget, waiting for: {stage}")]
     Overrun { stage: &'static str },
     /// More separate things than the device distinguishes.
     #[error(
-        "{found} separate things in the monitored volume; the GPU reports {limit} apart. This frame needs the CPU; if it \
-         goes on, depth is noisy or `occupancy.min_area_m2` too small"
+        "{found} separate objects in the monitored volume; the GPU reports at most {limit}. This frame needs the CPU; if it happens often, \
+         depth is noisy or `occupancy.min_area_m2` is too small"
     )]
     TooManyPieces { found: usize, limit: usize },
     /// Host and kernels disagree about the memory between them.
     #[error(
-        "kernels and program disagree about their data (sizes {expected} and {found}): remove the kernel cache"
+        "kernels and program have different data layouts (sizes {expected} and {found}): remove the kernel cache"
     )]
     Layout { expected: String, found: String },
     /// A network's inference, captured, answers otherwise than the network.
@@ -71,7 +71,7 @@ pub enum GpuPerceptionError {
     Graph { model: String, reason: String },
     /// A cache of engines cannot be made.
     #[error(
-        "cannot use {path} for TensorRT engines: {reason}. Set `perception.gpu.engine_cache` to a folder of yours"
+        "cannot use {path} for TensorRT engines: {reason}. Set `perception.gpu.engine_cache` to one of your folders"
     )]
     Cache { path: String, reason: String },
 }
@@ -86,7 +86,7 @@ impl From<PerceptionError> for GpuPerceptionError {
     }
 }
 
-/// What an error means for the frames that follow.
+/// Consequence of an error for the following frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// Only this frame: the next one may be tried.
@@ -101,7 +101,7 @@ pub enum Severity {
 }
 
 impl GpuPerceptionError {
-    /// What it means for the frames that follow.
+    /// Its consequence for the following frames.
     pub fn severity(&self) -> Severity {
         match self {
             Self::Gpu(error) if error.is_lost() => Severity::Lost,
@@ -121,9 +121,9 @@ impl GpuPerceptionError {
 #[derive(Clone, Copy, Debug)]
 pub struct Resident<'a> {
     pub memory: &'a Pinned<u8>,
-    /// Where the R G B bytes start.
+    /// Offset of the R G B bytes.
     pub rgb_at: usize,
-    /// Where depth starts, bytes.
+    /// Offset of depth, bytes.
     pub depth_at: usize,
 }
 

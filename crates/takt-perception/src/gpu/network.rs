@@ -7,7 +7,7 @@ use takt_gpu::{DeviceBuffer, Event, Gpu, Pinned, Stream, Wait, Waited};
 use super::{GpuPerceptionError, settle};
 use crate::engine::{Bound, EngineError, Facts, LoadedNetwork, Tensor};
 
-/// How long and how the device is waited for.
+/// Time limit and method of waiting for the device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     /// CLOCK_MONOTONIC nanoseconds.
@@ -32,7 +32,7 @@ pub(super) trait DeviceNetwork: Send + fmt::Debug {
     fn input_shape(&self) -> &[usize];
     /// Names and shapes of the outputs.
     fn outputs(&self) -> &[(String, Vec<usize>)];
-    /// What its file says of it.
+    /// Facts from its file.
     fn facts(&self) -> &Facts;
     /// Inputs and outputs.
     fn slots(&self) -> &[Slot];
@@ -80,8 +80,8 @@ pub(super) fn ask(
 /// captured.
 ///
 /// # Safety
-/// What [`submit`](Self::submit) puts on the stream uses memory that stays where it is until the
-/// network is dropped, and that nothing else uses while the stream is at work.
+/// Work that [`submit`](Self::submit) puts on the stream uses memory that stays in place until the
+/// network is dropped, and that no other code uses while the stream is at work.
 pub(super) unsafe trait Submits: DeviceNetwork {
     /// Puts an inference on `stream`. Behind a [`run`](DeviceNetwork::run) of the same slot by the
     /// same thread.

@@ -24,7 +24,7 @@ use crate::view::FrameView;
 #[derive(Clone, Copy, Debug)]
 pub struct GpuFrame<'a> {
     pub view: FrameView<'a>,
-    /// Where the device finds the same pixels by itself; `None`: they are copied.
+    /// Place of the same pixels in memory that the device reads itself; `None`: they are copied.
     pub resident: Option<Resident<'a>>,
     /// Camera and tool at capture, where known.
     pub pose: Option<&'a FramePose>,
@@ -47,7 +47,7 @@ pub struct GpuPerception {
     settings: Settings,
 }
 
-/// What every frame needs of the configuration.
+/// Configuration that every frame needs.
 #[derive(Clone, Copy, Debug)]
 struct Settings {
     wait: Wait,
@@ -84,7 +84,7 @@ impl GpuPerception {
     /// GPU.
     ///
     /// # Errors
-    /// What is wrong with configuration, device, libraries or models.
+    /// The fault of configuration, device, libraries or models.
     pub fn new(
         gpu: &Gpu,
         config: &PerceptionConfig,
@@ -109,8 +109,8 @@ impl GpuPerception {
     /// [`InferenceFailed`](crate::FrameHealth::InferenceFailed).
     ///
     /// # Errors
-    /// Why the device did not answer; [`GpuPerceptionError::severity`] says what it means for the
-    /// next frame.
+    /// Reason why the device did not answer; [`GpuPerceptionError::severity`] gives its consequence
+    /// for the next frame.
     pub fn process(
         &mut self,
         frame: &GpuFrame,
@@ -162,7 +162,7 @@ impl GpuPerception {
     /// `clock`. A frame that was given up has only the parts that were waited for.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// The driver's refusal.
     pub fn record_spans(
         &self,
         clock: &Clock,
@@ -179,7 +179,7 @@ impl GpuPerception {
         self.settings.wait = waiting(wait);
     }
 
-    /// What the device did for the last frame.
+    /// Times of the device for the last frame.
     pub fn device_times(&self) -> DeviceTimes {
         self.camera.times
     }
@@ -191,9 +191,9 @@ pub struct BatchFrame<'a> {
     /// Place of the camera in the batch.
     pub camera: usize,
     pub frame: GpuFrame<'a>,
-    /// What is seen.
+    /// The detections.
     pub out: &'a mut Detections,
-    /// What the view draws.
+    /// The view's drawing.
     pub overlay: Option<&'a mut Overlay>,
     /// Set to why this frame was not judged, by a camera's own trouble.
     pub failed: Option<GpuPerceptionError>,
@@ -248,8 +248,8 @@ impl GpuBatch {
     /// The latest of the deadlines bounds what is done together, each frame's own the rest.
     ///
     /// # Errors
-    /// What concerns all of them; then every `out` says
-    /// [`InferenceFailed`](crate::FrameHealth::InferenceFailed). One camera's trouble is in
+    /// An error of all frames; then every `out` says
+    /// [`InferenceFailed`](crate::FrameHealth::InferenceFailed). The error of one camera is in
     /// [`BatchFrame::failed`].
     pub fn process(&mut self, frames: &mut [BatchFrame]) -> Result<(), GpuPerceptionError> {
         if let Err(error) = self.look(frames) {
@@ -339,7 +339,7 @@ impl GpuBatch {
     /// camera that is not there.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// The driver's refusal.
     pub fn record_spans(
         &self,
         camera: usize,
@@ -360,7 +360,7 @@ impl GpuBatch {
         self.settings.wait = waiting(wait);
     }
 
-    /// What the device did for the last frame of a camera; what was done together counts for each.
+    /// Times of the device for the last frame of a camera; joint work counts for each.
     pub fn device_times(&self, camera: usize) -> Option<DeviceTimes> {
         self.cameras.get(camera).map(|camera| camera.times)
     }

@@ -1,4 +1,4 @@
-//! Where everything lies in the device's memory.
+//! Map of the device's memory.
 
 use takt_link_camera::Intrinsics;
 
@@ -15,7 +15,7 @@ use crate::occupancy::Scene;
 
 /// So many blobs and candidates come back with every frame; more, which is rare, in a second copy.
 pub(super) const FIRST: usize = 256;
-/// Where the pieces of one camera's memory lie. The same offsets serve the pinned copies.
+/// Offsets of the pieces of one camera's memory. The same offsets serve the pinned copies.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CameraPlaces {
     /// Copied in with every frame: the pose and its capsules.
@@ -38,7 +38,7 @@ pub(super) struct CameraPlaces {
     pub(super) cells: usize,
 }
 
-/// What the memory of one camera is made after.
+/// Parameters of one camera's memory.
 pub(super) struct CameraPlan<'a> {
     pub(super) intrinsics: Intrinsics,
     pub(super) scene: &'a Scene,
@@ -233,7 +233,7 @@ pub(super) fn relocate(block: &mut CameraBlock, base: u64) {
     }
 }
 
-/// Where the detector's outputs of a camera are.
+/// Enters the places of the detector's outputs for a camera.
 pub(super) fn connect(block: &mut CameraBlock, networks: &Networks, camera: usize) {
     let Some((network, reading, [height, width])) = &networks.detector else { return };
     block.classes = reading.decoder.classes() as u32;

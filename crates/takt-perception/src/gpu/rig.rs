@@ -67,7 +67,7 @@ impl Networks {
     }
 }
 
-/// Which cameras a launch is for.
+/// Cameras of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Row {
     All,
@@ -244,7 +244,7 @@ impl Rig {
         unsafe { self.stream.launch(self.kernels.get(kernel), grid, &[table, Arg::value(index as u32)]) }
     }
 
-    /// What can be done before the detector has run.
+    /// Prepares the part that does not need the detector.
     pub(super) fn prepare_look(&self, row: Row) -> Result<(), GpuError> {
         let [cells, rows] = self.most;
         self.launch(Kernel::Begin, MAX_ITEMS * 256, 0, row)?;

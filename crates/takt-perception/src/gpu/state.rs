@@ -54,7 +54,7 @@ pub(super) struct CameraState {
     pub(super) candidates: Vec<Candidate>,
     pub(super) kept: Vec<Candidate>,
     pub(super) letterbox: Letterbox,
-    /// Where the masks of this frame lie; their values are on the device.
+    /// Places of this frame's masks; their values are on the device.
     pub(super) masks: Vec<MaskCrop>,
     pub(super) items: Vec<Item>,
     /// Record of each piece, in order of the pieces.
@@ -65,7 +65,7 @@ pub(super) struct CameraState {
     /// Of the batch under way.
     pub(super) takes_part: bool,
     pub(super) times: DeviceTimes,
-    /// What of the last frame has times.
+    /// Parts of the last frame that have times.
     pub(super) parts: Parts,
     pub(super) marks: CameraMarks,
 }
@@ -139,7 +139,7 @@ impl CameraState {
         })
     }
 
-    /// Where the report of a frame goes.
+    /// Place of a frame's report.
     pub(super) fn report_place(&self) -> Place {
         self.places.report
     }

@@ -1,4 +1,4 @@
-//! What the device did for a frame, and how long, on its own clock.
+//! Work of the device for a frame, and its time, on the device's own clock.
 
 use serde::Serialize;
 use takt_gpu::{Clock, GpuError, Span, SpanRecorder};
@@ -48,7 +48,7 @@ impl DeviceTimes {
     }
 }
 
-/// Which parts of a frame the device did.
+/// Parts of a frame that the device did.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Parts {
     pub(super) looked: bool,

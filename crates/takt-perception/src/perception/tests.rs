@@ -167,7 +167,7 @@ fn a_person_without_depth_is_reported_at_the_nearest_place_they_could_stand() {
     put(&mut frame, [160, 80, 220, 260], 0);
     let out = run(&mut perception, &frame, Some(&detections(1, &[[160.0, 80.0, 220.0, 260.0]])));
     assert_eq!(out.objects().len(), 2);
-    // What has no depth could also be a hand at the lens.
+    // An area without depth could also be a hand at the lens.
     let hole = &out.objects()[0];
     assert_eq!((hole.kind, hole.points), (ObjectKind::Unseen, 0));
     assert!(hole.distance_m < 0.01, "{hole:?}");
@@ -264,7 +264,7 @@ fn both_networks_run_on_every_frame_where_that_is_asked_for() {
         assert_eq!(with.objects(), without.objects());
         assert_eq!(with.objects()[0].kind, ObjectKind::Unexplained);
     }
-    // What cannot be judged is not said to have been looked at.
+    // A frame that cannot be judged does not count as examined.
     let mut dark = wall(4);
     dark.rgb.fill(0);
     let out = run(&mut asked, &dark, None);

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-/// What the breaker does.
+/// State of the breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -27,7 +27,7 @@ pub enum State {
     GivenUp,
 }
 
-/// Why it opened.
+/// Reason why it opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trip {
@@ -60,7 +60,7 @@ impl View {
         STATES[(self.0 & 0xff) as usize % STATES.len()]
     }
 
-    /// Why it opened last.
+    /// Reason why it opened last.
     pub fn trip(self) -> Trip {
         TRIPS[(self.0 >> 8 & 0xff) as usize % TRIPS.len()]
     }
@@ -75,7 +75,7 @@ impl View {
             (State::Open, Trip::Hung) => "open: the worker hung",
             (State::Open, Trip::Crashed) => "open: the worker crashed",
             (State::Open, Trip::Lost) => "open: the device was lost",
-            (State::Open, Trip::Garbled) => "open: an answer made no sense",
+            (State::Open, Trip::Garbled) => "open: invalid answer",
         }
     }
 
@@ -117,7 +117,7 @@ impl Breaker {
         }
     }
 
-    /// What it does now.
+    /// Its present state.
     pub fn view(&self) -> View {
         View(self.word.load(Ordering::Acquire))
     }

@@ -35,7 +35,7 @@ use crate::process::wire::{ANSWER_WORDS, Answer, Garbled, QUESTION_WORDS, Questi
 
 const SLOTS: usize = 2;
 
-/// How often an answer that changes under the reader's eyes is read again. A worker in order writes
+/// Number of attempts to read an answer that changes while it is read. A worker in order writes
 /// once per question.
 const READ_ATTEMPTS: usize = 4;
 
@@ -75,7 +75,7 @@ fn aligned(bytes: usize) -> usize {
     bytes.next_multiple_of(64)
 }
 
-/// Where a slot's colour and depth lie in the pixel memory, and where the next slot's begin.
+/// Offsets of a slot's colour and depth in the pixel memory, and of the next slot.
 fn places(slot: usize, pixels: usize) -> (usize, usize, usize) {
     let bytes = aligned(pixels * 3) + aligned(pixels * 2);
     (slot * bytes, slot * bytes + aligned(pixels * 3), (slot + 1) * bytes)
@@ -133,7 +133,7 @@ impl Channel {
         self.width as usize * self.height as usize
     }
 
-    /// Where all its frames lie.
+    /// The memory of all its frames.
     pub(crate) fn pixel_memory(&self) -> PixelMemory {
         PixelMemory { start: self.pixels.as_ptr(), bytes: Self::pixel_bytes(self.pixel_count()) }
     }
@@ -163,7 +163,7 @@ pub(crate) fn ticket(generation: u32, number: u32) -> u64 {
     u64::from(generation) << 32 | u64::from(number)
 }
 
-/// How a wait ended.
+/// Result of a wait.
 // A box would be an allocation per frame.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
@@ -209,7 +209,7 @@ impl Asker {
             word.compare_exchange(ready, filling, Ordering::Acquire, Ordering::Relaxed).is_ok()
         });
         let slot = replaced.or_else(|| {
-            // What another generation's worker left behind is nobody's: that worker is dead.
+            // Slots left behind by another generation's worker are free: that worker is dead.
             (0..SLOTS)
                 .find(|&slot| control.slots[slot].load(Ordering::Acquire) != word_of(generation, Slot::Taken))
         })?;
@@ -311,7 +311,7 @@ impl Answerer {
         Self { channel, generation }
     }
 
-    /// Where all frames lie.
+    /// The memory of all frames.
     pub(crate) fn pixel_memory(&self) -> PixelMemory {
         self.channel.pixel_memory()
     }

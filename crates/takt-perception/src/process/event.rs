@@ -1,5 +1,4 @@
-//! What the run directory keeps of the worker: every answer's times, and every event with its
-//! cause.
+//! The run directory's record of the worker: every answer's times, and every event with its cause.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What judges frames inside the worker process.
+//! Judges frames inside the worker process.
 
 use crate::{Detections, FramePose, FrameView};
 use serde::Serialize;
@@ -7,13 +7,13 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     pub view: FrameView<'a>,
-    /// Where its colour lies in the camera's [`PixelMemory`], bytes.
+    /// Offset of its colour in the camera's [`PixelMemory`], bytes.
     pub rgb_at: usize,
-    /// Where its depth lies there, bytes.
+    /// Offset of its depth there, bytes.
     pub depth_at: usize,
 }
 
-/// Where all frames of a camera lie, for judges whose device reads them by itself.
+/// Memory of all frames of a camera, for judges whose device reads them itself.
 #[derive(Clone, Copy, Debug)]
 pub struct PixelMemory {
     /// Begins at a page.
@@ -37,7 +37,7 @@ pub const PARTS: usize = 6;
 pub struct StageSpans {
     /// Each part, in the order of [`StageSpans::NAMES`].
     pub spans: [Span; PARTS],
-    /// How wrong these times may be, nanoseconds: a device's clock is mapped onto CLOCK_MONOTONIC.
+    /// Largest error of these times, nanoseconds: a device's clock is mapped onto CLOCK_MONOTONIC.
     pub error_ns: u64,
 }
 
@@ -47,7 +47,7 @@ impl StageSpans {
     pub const NAMES: [&'static str; PARTS] = ["upload", "prepare", "detect", "decode", "masks", "measure"];
 }
 
-/// Why a frame has no answer.
+/// Reason why a frame has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JudgeError {
     /// This frame only; the next one may do.

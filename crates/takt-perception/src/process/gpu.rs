@@ -15,11 +15,11 @@ use crate::process::region::Setup;
 use crate::process::wire::Question;
 use crate::process::worker::{BatchJudge, Judges, Outcomes, SetupError};
 
-/// What a run directory keeps of a device.
+/// Facts about a device for a run directory.
 fn about(info: &Info, device: Device, backend: Backend) -> About {
     let mut labels = Vec::new();
     if info.emulated {
-        labels.push("the GPU is emulated: its times say nothing about a GPU".to_owned());
+        labels.push("the GPU is emulated, so its times say nothing about a real GPU".to_owned());
     }
     let engine = match device {
         _ if info.emulated => "networks on the CPU (emulated device)",
@@ -35,8 +35,8 @@ fn about(info: &Info, device: Device, backend: Backend) -> About {
     }
 }
 
-/// How old the device's clock may be on ours before it is looked at again: it drifts by parts in a
-/// million.
+/// Age of the relation between the device's clock and ours after which it is renewed: it drifts by
+/// parts in a million.
 const CLOCK_AGE_NS: u64 = 1_000_000_000;
 /// Tries to look at it, and the longest time for them, nanoseconds.
 const CLOCK_TRIES: u32 = 3;
@@ -59,8 +59,8 @@ impl Watch {
         Ok(Self { clock: Clock::new(gpu)?, recorder, spans, taken: Vec::with_capacity(2 * spare) })
     }
 
-    /// What `record` puts into the recorder. Times that cannot be had are left out: the answer
-    /// counts without them.
+    /// Spans from the recorder that `record` fills. Missing times are left out: the answer counts
+    /// without them.
     fn stages(
         &mut self,
         record: impl FnOnce(&Clock, &mut SpanRecorder) -> Result<(), GpuPerceptionError>,
@@ -190,7 +190,7 @@ impl BatchJudge for GpuBatchJudge {
     }
 }
 
-/// What an error of the device means for those who wait.
+/// Consequence of a device error for the waiting cameras.
 fn refused(error: GpuPerceptionError) -> JudgeError {
     let cause = error.to_string();
     match error.severity() {
@@ -205,7 +205,7 @@ fn in_words(progress: &Progress<'_>) -> Option<String> {
     match progress {
         Progress::Loading { .. } => None,
         Progress::Building { model, elapsed, folder } => Some(format!(
-            "TensorRT builds its engine for {model} ({} s so far); it will be kept in {}",
+            "TensorRT is building its engine for {model} ({} s so far); it will be stored in {}",
             elapsed.as_secs(),
             folder.display()
         )),

@@ -1,4 +1,4 @@
-//! What a worker process prints: whatever it is, it fills no memory and hides no later message.
+//! Reads a worker process's output: whatever it is, it fills no memory and hides no later message.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};

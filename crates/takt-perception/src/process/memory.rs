@@ -20,8 +20,8 @@ unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-/// Where miri cannot follow, in memory of this process alone: it checks who touches which part
-/// when, which is the same there.
+/// Under miri, which cannot follow shared memory, this is memory of this process alone: miri checks
+/// accesses to its parts, which are the same.
 #[cfg(miri)]
 impl Memory {
     pub fn create(bytes: usize) -> io::Result<Self> {

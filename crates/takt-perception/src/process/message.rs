@@ -1,10 +1,10 @@
-//! What a worker process reports its supervisor, a line of JSON each.
+//! Messages of a worker process to its supervisor, a line of JSON each.
 
 use serde::{Deserialize, Serialize};
 use takt_rt::census::CensusReport;
 use takt_rt::settings::Granted;
 
-/// What judges, for the run directory.
+/// The judge, for the run directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct About {
@@ -12,7 +12,7 @@ pub struct About {
     pub device: String,
     /// Version of its driver.
     pub driver: String,
-    /// What runs the networks.
+    /// The engine of the networks.
     pub engine: String,
     /// Anything that must be known of the figures: emulation, planted faults.
     pub labels: Vec<String>,

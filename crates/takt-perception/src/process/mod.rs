@@ -14,8 +14,8 @@
 //!      └ breaker ◄── supervisor: kills, restarts, tries again
 //! ```
 //!
-//! - [`Remote`] asks and waits until an absolute time. What comes later is discarded and counted,
-//!   and the configured fallback answers in its place.
+//! - [`Remote`] asks and waits until an absolute time. Later answers are discarded and counted, and
+//!   the configured fallback answers instead.
 //! - The [`Breaker`](breaker::Breaker) opens on overruns in a row, silence, a crash, a lost device;
 //!   the camera's thread that sees it opens it at once. Then nobody asks until a fresh process has
 //!   proved itself.

@@ -14,7 +14,7 @@ use crate::process::frame_judge::{FrameJudge, JudgeError, PixelMemory, Seen, Sta
 /// labelled.
 pub const FAULT_VARIABLE: &str = "TAKT_WORKER_FAULT";
 
-/// What the device does.
+/// Fault of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Answers late by so much.
@@ -37,7 +37,7 @@ pub struct Plan {
     pub fault: Fault,
     /// Counted from 1 in each process: the first judged frame that has it.
     pub at: u64,
-    /// How many frames have it.
+    /// Number of frames with it.
     pub count: u64,
     /// Length of a sleep.
     pub length: Duration,
@@ -45,13 +45,12 @@ pub struct Plan {
     pub all: bool,
 }
 
-/// Why a fault cannot be planted.
+/// Reason why a fault cannot be planted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The text of the variable.
     #[error(
-        "{FAULT_VARIABLE}=\"{0}\": accepted is KIND@FRAME[+COUNT][:MS][/all] with KIND one of sleep, hang, abort, lost, \
-         error, other"
+        "{FAULT_VARIABLE}=\"{0}\": expected KIND@FRAME[+COUNT][:MS][/all] with KIND one of sleep, hang, abort, lost, error, other"
     )]
     Words(String),
     /// A batch is judged as a whole.
@@ -160,7 +159,7 @@ mod tests {
         let plan: Plan = "hang@3".parse().unwrap();
         assert_eq!((plan.fault, plan.at, plan.count, plan.all), (Fault::Hang, 3, 1, false));
         for wrong in ["", "hang", "hung@3", "hang@x", "sleep@1:x", "sleep@1+x"] {
-            assert!(wrong.parse::<Plan>().unwrap_err().to_string().contains("accepted"), "{wrong}");
+            assert!(wrong.parse::<Plan>().unwrap_err().to_string().contains("expected"), "{wrong}");
         }
     }
 }

@@ -20,10 +20,10 @@ const MAGIC: u64 = u64::from_be_bytes(*b"TAKTPERC");
 const LAYOUT: u32 = 1;
 const HEADER_BYTES: usize = 4096;
 
-/// What the worker process needs to know.
+/// Setup that the worker process needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
-    /// What judges the frames: CUDA or TensorRT.
+    /// Judge of the frames: CUDA or TensorRT.
     pub device: Device,
     /// Settings of perception.
     pub perception: PerceptionConfig,
@@ -52,8 +52,8 @@ struct Header {
 pub(crate) struct Region {
     memory: Arc<Memory>,
     header: NonNull<Header>,
-    /// Where each camera's channel begins. Kept here: what stands in the memory may change under
-    /// the reader's eyes.
+    /// Begin of each camera's channel. They are kept here because the shared memory may change
+    /// while it is read.
     offsets: Vec<usize>,
     pub setup: Setup,
 }
@@ -64,7 +64,7 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 fn invalid(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("not a shared memory of this program: {what}"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("not shared memory of this program: {what}"))
 }
 
 /// Sizes decide what memory is touched, so none is believed before this.
@@ -77,7 +77,7 @@ fn check_sizes(setup: &Setup) -> Result<(), String> {
     }
 }
 
-/// Where the cameras' channels begin, and where the last one ends. Sizes are plausible ones.
+/// Begins of the cameras' channels, and the end of the last one. Sizes are plausible ones.
 fn offsets(setup: &Setup, setup_bytes: usize) -> (Vec<usize>, usize) {
     let mut next = HEADER_BYTES + setup_bytes.next_multiple_of(4096);
     let offsets = setup.cameras.iter().map(|camera| {

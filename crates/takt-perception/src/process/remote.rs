@@ -15,7 +15,7 @@ use crate::process::text::Text;
 use crate::process::wire::{Answer, Garbled, Outcome, Question};
 use crate::process::worker_state::WorkerState;
 
-/// Whose result a frame has.
+/// Origin of a frame's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judged {
     /// The worker's.
@@ -66,7 +66,7 @@ pub struct Remote {
     /// Since when frames wait without any answer; 0 when none does.
     silent_since_ns: u64,
     generation: u32,
-    /// Why the newest frame has no answer.
+    /// Reason why the newest frame has no answer.
     unanswered: Text,
 }
 
@@ -110,7 +110,7 @@ impl Remote {
     ) -> Judged {
         let view = self.shared.breaker.view();
         if !view.asks() {
-            self.unanswered = Text::format(format_args!("not asked: the breaker is {}", view.in_words()));
+            self.unanswered = Text::format(format_args!("not sent: the breaker is {}", view.in_words()));
         }
         if view.asks() && self.ask(view, frame, pose, start_ns, out) {
             out.times.arrival_ns = frame.arrival_ns;
@@ -164,7 +164,7 @@ impl Remote {
         self.shared.breaker.asked(self.camera as usize, view);
         let Some(ticket) = self.asker.post(generation, frame, &mut question) else {
             let cause = Text::format(format_args!(
-                "frame of {}x{} with {} depths cannot be handed over: another size, or the worker holds every slot",
+                "frame of {}x{} with {} depth values cannot be handed over: unexpected size, or the worker holds every slot",
                 frame.width,
                 frame.height,
                 frame.depth_mm.len()
@@ -205,7 +205,7 @@ impl Remote {
                 false
             }
             Waited::Abandoned => {
-                let cause = Text::new("not waited for any longer: the breaker opened meanwhile");
+                let cause = Text::new("abandoned: the breaker opened in the meantime");
                 self.unanswered = cause;
                 self.note(EventKind::Overrun, frame.sequence, start_ns, None, cause);
                 false
@@ -350,13 +350,13 @@ fn late_cause(ticket: u64, generation: u32, answer: Option<&Answer>, now_ns: u64
     let of = ticket >> 32;
     match answer {
         _ if of != u64::from(generation) => Text::format(format_args!(
-            "answer of worker process {of}, which has ended; {generation} is asked now"
+            "answer from worker process {of}, which has ended; {generation} is used now"
         )),
         Some(answer) => Text::format(format_args!(
             "{:.1} ms in the worker, discarded",
             answer.done_ns.saturating_sub(answer.taken_ns).min(now_ns) as f64 / 1e6
         )),
-        None => Text::new("an answer that makes no sense, discarded"),
+        None => Text::new("an invalid answer, discarded"),
     }
 }
 

@@ -29,9 +29,9 @@ use crate::process::text::Text;
 use crate::process::worker_state::WorkerState;
 use process::{Process, in_words};
 
-/// How often the supervisor looks when nothing calls it.
+/// Period at which the supervisor checks without being called.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long a worker may take to end when asked to, before it is killed.
+/// Time that a worker may take to end when asked to, before it is killed.
 const END_PATIENCE: Duration = Duration::from_secs(3);
 /// Longest wait between two starts.
 const MAX_BACK_OFF: Duration = Duration::from_secs(30);
@@ -66,7 +66,7 @@ impl Program {
     }
 }
 
-/// Why there is no worker.
+/// Reason why there is no worker.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// Memory or process could not be had.
@@ -88,7 +88,7 @@ pub enum WorkerError {
          perception.gpu.start_timeout_s"
     )]
     Slow { waited: Duration },
-    /// Whoever wanted it wants it no longer.
+    /// Its starter cancelled it.
     #[error("stopped before the perception process was ready")]
     Stopped,
     /// The device cannot be shared with other programs as asked for.
@@ -99,10 +99,10 @@ pub enum WorkerError {
     Thread(#[from] takt_rt::Error),
 }
 
-/// What is known of the worker, for the run directory.
+/// Facts about the worker, for the run directory.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct WorkerFacts {
-    /// What judges.
+    /// The judge.
     pub about: About,
     /// Process id of the living worker.
     pub pid: Option<u32>,
@@ -112,7 +112,7 @@ pub struct WorkerFacts {
     pub threads: Vec<WorkerThread>,
     /// All its threads.
     pub census: Option<CensusReport>,
-    /// How it shares the device with other programs.
+    /// Its sharing of the device with other programs.
     pub sharing: String,
 }
 
@@ -125,18 +125,18 @@ pub struct Supervisor {
     thread: Option<thread::Handle>,
 }
 
-/// What starts with a worker.
+/// Everything that starts with a worker.
 #[derive(Debug)]
 pub struct Started {
     /// Looks after it.
     pub supervisor: Supervisor,
     /// Each camera's side.
     pub remotes: Vec<Remote>,
-    /// What each camera's side and the supervisor leave behind.
+    /// Records of each camera's side and of the supervisor.
     pub records: Vec<Consumer<Record>>,
 }
 
-/// What the supervisor's thread owns.
+/// State of the supervisor's thread.
 struct Keeper {
     program: Program,
     region: Region,
@@ -222,7 +222,7 @@ impl Supervisor {
         let (sender, receiver) = mpsc::channel();
         // The worker is killed when the thread that started it ends, so this thread starts all of
         // them.
-        let thread = thread::spawn_exempt("supervisor", "looks after the perception process", move || {
+        let thread = thread::spawn_exempt("supervisor", "supervises the perception process", move || {
             keeper.run(&sender);
         })?;
         let supervisor = Self { shared, stop, facts, thread: Some(thread) };
@@ -243,7 +243,7 @@ impl Supervisor {
         }
     }
 
-    /// What is known of the worker.
+    /// Facts about the worker.
     pub fn facts(&self) -> WorkerFacts {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -259,7 +259,7 @@ impl Supervisor {
         if unsafe { libc::kill(pid, libc::SIGKILL) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// What the breaker does.
+    /// State of the breaker.
     pub fn state(&self) -> State {
         self.shared.breaker.view().state()
     }
@@ -269,7 +269,7 @@ impl Supervisor {
         self.stop.store(true, Ordering::Release);
         self.shared.changed.notify();
         if let Some(thread) = self.thread.take() {
-            // How it ended does not matter any more.
+            // Its result no longer matters.
             let _ = thread.join();
         }
     }
@@ -281,14 +281,14 @@ impl Drop for Supervisor {
     }
 }
 
-/// What the first start reports.
+/// Report of the first start.
 enum First {
     Progress(String),
     Ready,
     Failed(WorkerError),
 }
 
-/// Why the supervisor does nothing for a while.
+/// Reason why the supervisor waits for a while.
 enum Until {
     /// The time has passed.
     Passed,
@@ -346,7 +346,7 @@ impl Keeper {
             self.failures = 0;
         }
         if state == State::Open {
-            // Whoever still waits for an answer need not.
+            // Waiting threads can stop waiting.
             self.wakers.iter().for_each(Channel::wake_cell);
             self.recover();
         }
@@ -465,7 +465,7 @@ impl Keeper {
         if !process.kill() {
             let pid = process.child.id();
             let cause = Text::format(format_args!(
-                "process {pid} cannot be ended: it is inside the device's driver; no new one until then"
+                "process {pid} cannot be stopped while it is inside the device's driver; no new process starts before it ends"
             ));
             self.note(EventKind::RestartFailed, cause);
             while !self.stop.load(Ordering::Acquire) {

@@ -11,7 +11,7 @@ use nalgebra::{Isometry3, Point3, Quaternion, Translation3, UnitQuaternion, Vect
 use crate::process::frame_judge::{JudgeError, PARTS, StageSpans};
 use crate::process::text::{TEXT_WORDS, Text};
 
-/// How a frame was answered.
+/// Outcome of a frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outcome {
     Judged,
@@ -32,7 +32,7 @@ pub struct Answer {
     pub taken_ns: u64,
     /// When it had the answer.
     pub done_ns: u64,
-    /// What it says.
+    /// Its outcome.
     pub outcome: Outcome,
     /// Parts of the work.
     pub stages: StageSpans,
@@ -40,7 +40,7 @@ pub struct Answer {
     pub detections: Detections,
 }
 
-/// What is asked about, besides the pixels.
+/// The request, besides the pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Question {
     pub ticket: u64,
@@ -118,7 +118,7 @@ impl Take<'_> {
         Isometry3::from_parts(translation, UnitQuaternion::new_unchecked(Quaternion::new(w, i, j, k)))
     }
 
-    /// What is no capsule is left out: the robot is then seen, and stops.
+    /// Invalid capsules are left out: the robot is then seen, and stops.
     fn robot(&mut self) -> RobotShape {
         let mut robot = RobotShape::default();
         for _ in 0..self.word().min(MAX_ROBOT_CAPSULES as u64) {
@@ -187,14 +187,14 @@ const HEALTHS: [FrameHealth; 16] = [
     FrameHealth::WrongScale,
 ];
 
-/// Why the words in the memory are no answer.
+/// Reason why the words in the memory are not an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Garbled {
     /// A word that stands for a kind of something holds none of the known values.
-    #[error("the worker wrote {found} where {what} is expected")]
+    #[error("the worker wrote {found}; expected {what}")]
     Word { what: &'static str, found: u64 },
     /// The answer is about another frame than was asked about.
-    #[error("the worker answered about frame {found} of camera {camera}, asked was frame {asked}")]
+    #[error("the worker answered for frame {found} of camera {camera}; requested was frame {asked}")]
     OtherFrame {
         /// The camera in the answer.
         camera: u32,

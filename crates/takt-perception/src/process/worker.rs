@@ -23,12 +23,12 @@ use crate::process::planted::{FAULT_VARIABLE, Plan, PlanError, Planted};
 use crate::process::region::{Region, Setup};
 use crate::process::wire::{Answer, Question};
 
-/// How often the worker looks after itself: its threads, the wish to end.
+/// Period at which the worker checks itself: its threads, the request to end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Longest time that a judging thread without frames takes to notice that it shall end,
 /// nanoseconds.
 const IDLE_NS: u64 = 500_000_000;
-/// How often threads of libraries are looked for.
+/// Period of the search for threads of libraries.
 const CENSUS_PERIOD: Duration = Duration::from_millis(500);
 
 /// The judges of a worker.
@@ -36,7 +36,7 @@ pub struct Judges {
     /// One a camera.
     pub judges: Vec<Box<dyn FrameJudge>>,
     pub about: About,
-    /// What must live as long as they do.
+    /// State that must live as long as they do.
     pub keep: Box<dyn Any>,
     /// In place of `judges`: one for all cameras.
     together: Option<Box<dyn BatchJudge>>,
@@ -53,7 +53,7 @@ impl Judges {
     }
 }
 
-/// What becomes of each camera's frame; `None` where it had none.
+/// Outcome of each camera's frame; `None` if it had none.
 pub(crate) type Outcomes = [Option<Result<StageSpans, JudgeError>>; MAX_TOGETHER];
 /// Most cameras of one judge.
 pub(crate) const MAX_TOGETHER: usize = futex::MAX_WORDS;
@@ -73,7 +73,7 @@ pub(crate) trait BatchJudge: Send {
 /// Makes the judges that a setup asks for. Gets a function to report progress.
 pub type Make = dyn Fn(&Setup, &CensusKeeper, &(dyn Fn(String) + Sync)) -> Result<Judges, SetupError>;
 
-/// Why a worker cannot be made ready.
+/// Reason why a worker cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// Its shared memory or its standard input and output.
@@ -262,10 +262,10 @@ fn answer_all(mut judge: Box<dyn FrameJudge>, answerer: Answerer, region: &Regio
     }
 }
 
-/// Why a frame is not even begun.
+/// Reason why a frame is not even started.
 fn expired(taken_ns: u64, question: &Question) -> Option<JudgeError> {
     let late_ns = taken_ns.checked_sub(question.deadline_ns)?;
-    Some(JudgeError::Overrun(format!("taken up {:.1} ms after its time was over", late_ns as f64 / 1e6)))
+    Some(JudgeError::Overrun(format!("started {:.1} ms after its deadline", late_ns as f64 / 1e6)))
 }
 
 /// Judges the frames of all cameras, those together that have arrived.
@@ -290,7 +290,7 @@ fn answer_together(mut judge: Box<dyn BatchJudge>, answerers: &[Answerer], regio
             let ticket = frame.question.ticket;
             drop(frame);
             let outcome =
-                outcome.unwrap_or_else(|| Err(JudgeError::Frame("left out of its batch".to_owned())));
+                outcome.unwrap_or_else(|| Err(JudgeError::Frame("not included in its batch".to_owned())));
             lost |= matches!(outcome, Err(JudgeError::Lost(_)));
             answerer.answer(&Answer::new(ticket, taken_ns, monotonic_ns(), outcome, out));
         }

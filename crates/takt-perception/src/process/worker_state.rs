@@ -1,4 +1,4 @@
-//! What the cameras' threads and the supervisor share within the cell's process.
+//! State shared by the cameras' threads and the supervisor within the cell's process.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

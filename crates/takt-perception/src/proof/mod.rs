@@ -66,7 +66,7 @@ impl Picture {
         self.people.len() / 2 + 1
     }
 
-    /// How many people are found, each by a box of its own, and how many boxes are elsewhere.
+    /// Counts the people found, each by a separate box, and the boxes elsewhere.
     fn judge(&self, found: &DetectionSet) -> (usize, usize) {
         let mut taken = vec![false; self.people.len()];
         let mut elsewhere = 0;
@@ -85,7 +85,7 @@ impl Picture {
     }
 }
 
-/// How well a reading does.
+/// Score of a reading.
 struct Score {
     found: usize,
     elsewhere: usize,
@@ -141,7 +141,7 @@ pub(crate) fn choose<E: From<EngineError>>(
     }
 }
 
-/// What a reading finds on all pictures; the inner error says why it is not the right one.
+/// Result of a reading on all pictures; the inner error explains why it is not the right one.
 fn score<E: From<EngineError>>(
     reading: &Reading,
     [height, width]: [usize; 2],
@@ -156,7 +156,7 @@ fn score<E: From<EngineError>>(
         letterbox.fill(&picture.rgb()?, SIZE[0], SIZE[1], reading.normalisation, &mut input);
         let outputs = infer(&input)?;
         if let Err(found) = reading.decoder.check_scores(&outputs) {
-            return Ok(Err(format!("it gives {found}, where scores are 0 to 1")));
+            return Ok(Err(format!("it gives {found}; scores are 0 to 1")));
         }
         candidates.clear();
         let size = [height, width];
@@ -199,13 +199,15 @@ pub(crate) fn prove_segmenter<E: From<EngineError>>(
     if config.accept_unproved {
         return Ok(());
     }
-    let misfit = |found: String| EngineError::Interface {
+    let misfit = |found: String| {
+        EngineError::Interface {
         model: model.into(),
         expected:
-            "a mask of 0 to 1 that covers the people in Takt's own pictures (`accept_unproved = true` of the \
-                   segmenter runs it without this proof)"
+            "a mask of 0 to 1 that covers the people in Takt's own pictures (with `accept_unproved = true`, the segmenter runs without \
+             this proof)"
                 .into(),
         found,
+    }
     };
     let picture = &PICTURES[0];
     let rgb = picture.rgb()?;
@@ -245,8 +247,7 @@ pub(crate) fn prove_segmenter<E: From<EngineError>>(
 /// each.
 ///
 /// # Errors
-/// What a start would give: an engine that is missing, a file that is refused, a network that does
-/// not find people.
+/// The error of a start: a missing engine, a refused file, a network that does not find people.
 pub fn prove_networks(config: &PerceptionConfig) -> Result<Vec<String>, EngineError> {
     let mut reports = Vec::new();
     if !(config.detector.enabled || config.segmenter.enabled) {
@@ -271,11 +272,11 @@ pub fn prove_networks(config: &PerceptionConfig) -> Result<Vec<String>, EngineEr
     Ok(reports)
 }
 
-/// What was proved in this process: the readings of detectors, by what they depend on. Segmenters
-/// have an entry without one.
+/// Proofs of this process: the readings of detectors, by their inputs. Segmenters have an entry
+/// without one.
 static PROVED: Mutex<Option<HashMap<String, Option<Reading>>>> = Mutex::new(None);
 
-/// What `make` gives, once for each `key` in this process; errors are not kept.
+/// Result of `make`, computed once for each `key` in this process; errors are not kept.
 pub(crate) fn once<E>(
     key: String,
     make: impl FnOnce() -> Result<Option<Reading>, E>,

@@ -2,7 +2,7 @@ use super::*;
 use crate::detector::{DetectorLayout, understand};
 use crate::engine::{Facts, Tensor};
 
-/// What is expected in the refusal, and the network that earns it: its answer to each picture.
+/// Expected words of the refusal, and the network that earns it: its answer to each picture.
 type Case = (&'static str, Box<dyn Fn(usize) -> Vec<Tensor>>);
 
 const SIDE: usize = 640;

@@ -58,7 +58,7 @@ fn a_late_detection_lands_where_the_person_is_now() {
         run.frame(&[walker(frame)]);
     }
     assert!(run.people().is_empty());
-    // What the detector saw in frame 4: the blob and, below, the feet.
+    // The detector's result for frame 4: the blob and, below, the feet.
     let [left, top, right, bottom] = walker(4);
     run.detect(4, &[[left - 2.0, top - 2.0, right + 2.0, bottom + 8.0]]);
     let [left, top, right, bottom] = walker(10);

@@ -1,4 +1,4 @@
-//! What a line of sight with depth ended at.
+//! End of a line of sight with depth.
 
 use crate::background::Background;
 use crate::occupancy::{Capsule, Scene, Volume};

@@ -1,4 +1,4 @@
-//! What a camera does not see: samples without usable depth whose lines of sight cross the
+//! Space that a camera does not see: samples without usable depth whose lines of sight cross the
 //! monitored volume.
 //!
 //! A hand at the lens, black cloth, a mirror, glare and a dirty lens all give holes, not small
@@ -64,11 +64,11 @@ pub struct UnseenConfig {
     pub max_share: f32,
     /// Most of the places within `within_m` in a camera's picture, as a share of them, that
     /// something *within the monitored volume* may hide while no other camera sees them, 0..1:
-    /// above, they count as occupied. What hides them is reported itself, and people walk before
-    /// each other. Places hidden by something *before* the volume, or nearer to the lens than half
-    /// the way to them, always count. 0.25: in the shipped recording passers-by hide up to 0.21
-    /// while nobody is near. 0: whoever walks between camera and robot stops it, unless another
-    /// camera looks behind.
+    /// above, they count as occupied. The cause of the hiding is reported separately, and people
+    /// walk in front of each other. Places hidden by something *before* the volume, or nearer to
+    /// the lens than half the way to them, always count. 0.25: in the shipped recording passers-by
+    /// hide up to 0.21 while nobody is near. 0: whoever walks between camera and robot stops it,
+    /// unless another camera looks behind.
     pub max_hidden: f32,
     /// Longest time for which something within the monitored volume may hide a place within
     /// `within_m` while no other camera sees it, seconds, 0 to 60: then the place counts as
@@ -124,7 +124,7 @@ const MAX_WINDOW: usize = 64;
 /// are wide then.
 const MANY: u32 = 4096;
 
-/// Why a sample's line of sight is or is not free. The order is that of the passes.
+/// State of a sample's line of sight. The order is that of the passes.
 const SEEN: u8 = 0;
 const MISSING: u8 = 1;
 /// In a hole that could hide somebody near the tool, not yet part of an object.
@@ -153,14 +153,14 @@ pub(crate) struct Unseen {
     sums: Vec<u32>,
     /// Nearest point of each sample in state [`NEAR`].
     near: Vec<(Point3<f32>, f32)>,
-    /// What a line of sight of this row, or block of rows, met.
+    /// First obstacle on the line of sight of each row, or block of rows.
     sights: Vec<Option<Sight>>,
     stack: Vec<u32>,
     objects: Vec<Object>,
     share: f32,
     looker: Looker,
     places: Places,
-    /// What each sample ended at, where a place asked for it.
+    /// End of each sample, if a place requested it.
     found: Vec<u8>,
     floor_m: f32,
 }
@@ -253,7 +253,7 @@ impl Unseen {
         if self.share <= self.max_share { Sees::Enough } else { Sees::TooLittle }
     }
 
-    /// Which places near the tool are seen, and which are hidden.
+    /// Finds the visible and hidden places near the tool.
     fn look_at_places(&mut self, scene: &Scene, pose: &FramePose, tcp: &Point3<f32>, now_ns: u64) {
         self.found.fill(NOT_LOOKED);
         let mut ends = Ends {
@@ -290,7 +290,7 @@ impl Unseen {
         contradict(&factors, self.state.len().div_ceil(EVERY * EVERY))
     }
 
-    /// What the last frame shows of the places near the tool.
+    /// The last frame's view of the places near the tool.
     pub(crate) fn places(&self) -> &Places {
         &self.places
     }
@@ -301,7 +301,7 @@ impl Unseen {
         self.share
     }
 
-    /// What could stand in the holes of the last frame.
+    /// Objects that could stand in the holes of the last frame.
     pub(crate) fn objects(&self) -> &[Object] {
         &self.objects
     }

@@ -1,4 +1,4 @@
-//! Which places near the tool a camera sees, and which something hides from it.
+//! Places near the tool that a camera sees, and those that something hides from it.
 //!
 //! A line of sight that ends before it has crossed the monitored volume says nothing about what is
 //! behind its end. Places are cubes of one lattice in the base frame, the same for every camera of
@@ -28,7 +28,7 @@ const PROBES: usize = 3;
 /// Nobody fits into less, metres: places are not made smaller, however small the zone is.
 const MIN_SIDE_M: f32 = 0.05;
 
-/// What one camera says about the places near the tool.
+/// One camera's view of the places near the tool.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Places {
     side_m: f32,
@@ -160,7 +160,7 @@ impl Places {
         Some(HiddenPlaces { distance_m: least2.sqrt(), places, looked: self.looked })
     }
 
-    /// What another camera sees of a row of this one's places.
+    /// Another camera's view of a row of this one's places.
     fn seen_by(&self, other: &Self, row: usize) -> u16 {
         if other.side_m.to_bits() != self.side_m.to_bits() {
             return 0;
@@ -193,8 +193,8 @@ impl Places {
         words
     }
 
-    /// What `words` stands for. Any words are something: a number of places that
-    /// cannot be allows nothing.
+    /// Places encoded in `words`. Any words are valid: an impossible number of places allows
+    /// nothing.
     pub(crate) fn from_words(words: &[u64; Self::WORDS]) -> Self {
         let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
         let mut places = Self {
@@ -214,7 +214,7 @@ impl Places {
     }
 }
 
-/// What the sample of a place says.
+/// Meaning of a place's sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// No depth that can be believed.
@@ -272,18 +272,18 @@ impl Held {
     }
 }
 
-/// What is known of the samples of a frame.
+/// Samples of a frame.
 pub(super) trait Samples {
     /// Depth of a sample in metres; `None` where it has none that can be believed.
     fn depth_m(&self, column: usize, row: usize) -> Option<f32>;
-    /// What a line of sight ended at, before the place that is looked for.
+    /// End of a line of sight before the sought place.
     fn end(&mut self, column: usize, row: usize) -> End;
 }
 
 /// Part of the picture in which depth is expected, in samples: left, top, right, bottom.
 type Expected = [usize; 4];
 
-/// What may be hidden.
+/// Limits of hidden space.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Radius around the tool, metres; infinite for the whole volume.
@@ -384,7 +384,7 @@ impl Looker {
         out.allowed = (self.max_hidden * out.looked as f32) as u32;
     }
 
-    /// What the samples of one place say; `None` where it is not in the picture.
+    /// Meaning of one place's samples; `None` if it is not in the picture.
     fn look_at(
         &self,
         at: &Vector3<f32>,
@@ -426,9 +426,9 @@ impl Looker {
                 }
             }
         }
-        // What hides somebody hides a column or a row of its samples, and is as wide as what must
-        // not hide. Otherwise a third of a place is as much as a hand: seen in part, it hides
-        // nobody.
+        // An object that hides somebody hides a column or a row of its samples, and is as wide as
+        // an object that must not hide. Otherwise a third of a place is as much as a hand: seen in
+        // part, it hides nobody.
         let strip = before >= PROBES as u32 && before < 9 && {
             let [a, b, c] = grid;
             let upright = (0..PROBES).find(|place| a & b & c & 1 << place != 0);
@@ -454,7 +454,7 @@ impl Looker {
         })
     }
 
-    /// What one sample says of a place whose nearest side is `near_m` deep and whose middle is
+    /// Meaning of one sample for a place whose nearest side is `near_m` deep and whose middle is
     /// `middle_m`.
     fn probe(column: usize, row: usize, near_m: f32, middle_m: f32, samples: &mut impl Samples) -> Probe {
         match samples.depth_m(column, row) {
@@ -502,7 +502,7 @@ impl Looker {
     }
 }
 
-/// What one sample says of a place.
+/// Meaning of one sample for a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Probe {
     Seen,
@@ -513,7 +513,7 @@ enum Probe {
     Unknown,
 }
 
-/// What a camera sees of a place in its picture.
+/// A camera's view of a place in its picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum View {
     Seen,

@@ -1,5 +1,4 @@
-//! Where a line of sight runs through the monitored volume, near the tool, and before known
-//! structure.
+//! Path of a line of sight through the monitored volume, near the tool, and before known structure.
 
 use nalgebra::{Point3, Vector3};
 
@@ -16,7 +15,7 @@ pub(super) enum Sight {
     Near(Point3<f32>, f32),
 }
 
-/// What part of the volume counts.
+/// Part of the volume that counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Zone {
     /// The tool centre point.
@@ -71,8 +70,8 @@ pub(crate) fn ends_before_volume(scene: &Scene, u: u32, v: u32, depth_mm: u16) -
     entry.is_some_and(|[from, _]| f32::from(depth_mm) < from)
 }
 
-/// Where known structure ends a line of sight. Structure nearer than the sensor measures explains
-/// the missing depth by itself: nothing is expected along that line.
+/// Depth at which known structure ends a line of sight. Structure nearer than the sensor measures
+/// fully explains the missing depth, so nothing is expected along that line.
 fn known(entry_m: f32, least_m: f32) -> f32 {
     if entry_m < least_m { 0.0 } else { entry_m }
 }
@@ -95,7 +94,8 @@ pub(super) fn through(volume: &Volume, origin: &Point3<f32>, ray: &Vector3<f32>)
     (from < to && to.is_finite()).then_some([from, to])
 }
 
-/// Where a ray from outside enters a capsule. A camera inside (on the tool) sees out of it.
+/// Point at which a ray from outside enters a capsule. A camera inside (on the tool) sees out of
+/// it.
 pub(super) fn enter(capsule: &Capsule, origin: &Point3<f32>, ray: &Vector3<f32>) -> Option<f32> {
     let length = ray.norm();
     let ray = ray / length;

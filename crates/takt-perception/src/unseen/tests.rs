@@ -117,7 +117,7 @@ fn small_patches_and_thin_shadows_without_depth_are_closed() {
             let (u, v) = (dice.roll(378) as u32, dice.roll(282) as u32);
             put(&mut frame, [u, v, u + 6, v + 6], 0);
         }
-        // What stereo matching leaves beside an edge.
+        // Gaps that stereo matching leaves next to an edge.
         put(&mut frame, [200, 20, 205, 260], 0);
         let out = run(&config(), &frame);
         assert_eq!(out.objects().len(), 0, "frame {sequence}: {:?}", out.objects());
@@ -368,7 +368,7 @@ fn known_structure_that_ends_a_line_of_sight_hides_nothing_unexpected() {
         radius_m: 0.5,
     }];
     assert_eq!(hidden(&robot, &frame), (0, 0));
-    // What stands before them is not.
+    // An object in front of them is not.
     put(&mut frame, [100, 60, 260, 200], 800);
     assert!(hidden(&fixture, &frame).0 > 100);
 }
@@ -431,7 +431,7 @@ fn a_learned_background_explains_what_stands_there_and_nothing_nearer() {
     // A cloth is not learned.
     let mut learner = BackgroundLearner::new(&config, 0, &intrinsics()).unwrap();
     (0..MIN_FRAMES).for_each(|_| learner.add(&(&frame).into(), &pose()).unwrap());
-    assert!(learner.finish().unwrap_err().to_string().contains("before the monitored volume"));
+    assert!(learner.finish().unwrap_err().to_string().contains("in front of the monitored volume"));
     // Without depths, as older files are, it explains no depth; damaged ones are refused.
     let start = text.find("depth_mm").unwrap();
     let end = start + text[start..].find("]").unwrap() + 1;

@@ -1,5 +1,4 @@
-//! What perception on a device says when the device does not answer, is lost, is full, or is not
-//! there.
+//! Messages of perception on a device that does not answer, is lost, is full, or does not exist.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -98,7 +97,7 @@ fn a_lost_device_is_distinguished_from_a_lost_frame() {
     turn.emulator.plant("lost=2");
     let error = perception.process(&job(&frame(2), &pose(), LONG), &mut out, None).unwrap_err();
     assert_eq!(error.severity(), Severity::Lost, "{error}");
-    assert!(error.to_string().contains("start the process anew"), "{error}");
+    assert!(error.to_string().contains("restart the process"), "{error}");
     assert_eq!(out.health, FrameHealth::InferenceFailed);
     for sequence in 3..5 {
         let error = perception.process(&job(&frame(sequence), &pose(), LONG), &mut out, None).unwrap_err();

@@ -60,7 +60,7 @@ fn empty_libraries(folder: &Path) -> bool {
     })
 }
 
-/// What the first test prints in a process of its own.
+/// Output of the first test in a separate process.
 fn in_a_process_of_its_own(key: &str, value: &Path) -> String {
     let child = Command::new(std::env::current_exe().unwrap())
         .args([
@@ -87,7 +87,7 @@ fn cuda_libraries_of_another_version_are_named() {
     if empty_libraries(&folder) {
         // The loader reads its path at the start of a process.
         let text = in_a_process_of_its_own("LD_LIBRARY_PATH", &folder);
-        assert!(text.contains("does not load") && text.contains("libcu"), "{text}");
+        assert!(text.contains("cannot be loaded") && text.contains("libcu"), "{text}");
     } else {
         takt_witness::skip!("no C compiler");
     }
@@ -118,7 +118,7 @@ fn cuda_libraries_of_python_packages_are_found() {
         // They are of another version here, and so it is not said that they are not there.
         // (TensorRT's own are not.)
         let cuda = text.lines().find(|line| line.starts_with("Cuda:")).unwrap_or_default();
-        assert!(cuda.contains("does not load") && !cuda.contains("is not there"), "{text}");
+        assert!(cuda.contains("cannot be loaded") && !cuda.contains("is missing"), "{text}");
     } else {
         takt_witness::skip!("no C compiler");
     }

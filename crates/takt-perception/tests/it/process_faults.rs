@@ -126,7 +126,7 @@ fn a_lost_device_has_a_fresh_process() {
 #[test]
 fn an_answer_about_another_frame_is_not_believed() {
     let rig = recovers_in_a_fresh_process(&perception(), "other@4", EventKind::Garbled);
-    assert!(rig.cause(EventKind::Garbled).contains("asked was frame"), "{:#?}", rig.kinds());
+    assert!(rig.cause(EventKind::Garbled).contains("requested was frame"), "{:#?}", rig.kinds());
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn a_worker_that_cannot_start_says_why_in_one_sentence() {
     assert!(!message.contains('\n') && message.contains("no CUDA driver"), "{message}");
 
     let Err(error) = Rig::try_start(&perception(), "nonsense", []) else { panic!("refused") };
-    assert!(error.to_string().contains("accepted is"), "{error}");
+    assert!(error.to_string().contains("expected KIND@FRAME"), "{error}");
 }
 
 #[test]

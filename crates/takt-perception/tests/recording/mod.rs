@@ -74,7 +74,7 @@ fn overlap(a: &Overlay, b: &Overlay) -> f64 {
     f64::from(both) / f64::from(any.max(1))
 }
 
-/// What came out of a comparison.
+/// Result of a comparison.
 #[derive(Debug)]
 pub struct Outcome {
     pub people: u32,

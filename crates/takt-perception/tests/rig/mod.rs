@@ -174,7 +174,7 @@ impl Rig {
     }
 }
 
-/// Whoever judges.
+/// All judges.
 pub const ALL: [Judged; 3] = [Judged::Worker, Judged::Fallback, Judged::Blind];
 
 /// The camera and the tool, always.
@@ -188,7 +188,7 @@ fn cpu(config: &PerceptionConfig) -> Perception {
     Perception::new(config, 0, intrinsics(), &engine, None).expect("perception")
 }
 
-/// What the worker is compared with.
+/// The reference for the worker.
 pub struct Local(Perception);
 
 impl Local {

@@ -23,7 +23,7 @@ pub fn scene() -> (Intrinsics, FramePose, Frame) {
     (intrinsics, pose, frame)
 }
 
-/// What a detector would say of the frame, had it looked at it.
+/// A detector's answer for the frame, had it examined it.
 pub fn detected(sequence: u64) -> DetectionSet {
     let left = 20.0 + (sequence % 100) as f32 * 3.0;
     let mut set = DetectionSet::of_frame(sequence, 0);

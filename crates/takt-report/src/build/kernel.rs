@@ -8,7 +8,7 @@ use crate::traces::{traces, worst};
 use crate::words::count;
 use crate::{pictures, tables};
 
-/// What figures of guests mean and what they do not; `None` where there is no guest.
+/// Explains the meaning of figures of guests; `None` if there is no guest.
 pub(super) fn virtual_time(collection: &Collection) -> Option<Section> {
     let guests = || collection.runs.iter().filter_map(|run| run.header.machine.virtual_machine.as_ref());
     let (counted, real): (Vec<_>, Vec<_>) = guests().partition(|guest| guest.virtual_time);
@@ -16,32 +16,32 @@ pub(super) fn virtual_time(collection: &Collection) -> Option<Section> {
     let mut section = section("virtual", "What virtual time means", Vec::new());
     let machines = distinct(guests().map(|guest| guest.machine.as_str())).join("; ");
     section.add(Block::Paragraph(format!(
-        "{} made in virtual machines ({machines}), each with a kernel of its own. Guests are Takt's: nothing but the kernel, \
-         the robot and its interference runs in them.",
+        "{} made in virtual machines ({machines}), each with its own kernel. Only the kernel, the robot and its interference run in these \
+         guests.",
         count(guests().count(), "run was", "runs were")
     )));
     if !counted.is_empty() {
         section.add(Block::Paragraph(
-            "Time is counted in instructions: each takes one nanosecond, whatever it does, and an idle guest jumps to its \
-             next timer. So a lateness is the number of instructions that the kernel put between the timer and the task. \
-             That compares the ways through kernels, the places where they cannot be preempted above all, with nothing \
-             of the host in it: the same run gives the same figures on any computer."
+            "Time is counted in instructions: each takes one nanosecond, whatever it does, and an idle guest jumps to its next timer. So \
+             lateness is the number of instructions that the kernel runs between the timer and the task. This compares code paths through \
+             kernels, above all their non-preemptible sections, without any influence of the host: the same run gives the same figures on \
+             any computer."
                 .to_owned(),
         ));
         let mut limits = vec![
-            "No caches, no memory bus, no frequency, no idle states: a microsecond here is none of a board's, and what memory \
-             contention does to a robot does not show at all."
+            "No caches, no memory bus, no frequency, no idle states: a microsecond here is not a microsecond on a board, and effects of \
+             memory contention do not show at all."
                 .to_owned(),
-            "No real devices: interrupts are the timer's and the virtual machine's few, so that drivers, firmware and system \
-             management interrupts are missing from the worst values."
+            "No real devices: the only interrupts are those of the timer and a few of the virtual machine, so the worst values contain no \
+             drivers, firmware or system management interrupts."
                 .to_owned(),
-            "A worst value is the worst of these paths and this load, and no bound."
+            "A worst value is the worst of these paths under this load, not a bound."
                 .to_owned(),
         ];
         if counted.iter().any(|guest| guest.cpus > 1) {
             limits.push(
-                "Several CPUs are simulated one after the other in slices of instructions: they never run at the same \
-                 moment, so that contention between CPUs is not what it is on hardware."
+                "Several CPUs are simulated in turn, in slices of instructions. They never run at the same moment, so contention between \
+                 CPUs differs from hardware."
                     .to_owned(),
             );
         }
@@ -49,7 +49,7 @@ pub(super) fn virtual_time(collection: &Collection) -> Option<Section> {
     }
     if !real.is_empty() {
         section.add(Block::Warning(vec![
-            "Guests on the host's processor (KVM) run in real time: their figures hold the host's own lateness."
+            "Guests on the host's processor (KVM) run in real time: their figures include the host's lateness."
                 .to_owned(),
         ]));
     }
@@ -69,7 +69,7 @@ pub(super) fn virtual_time(collection: &Collection) -> Option<Section> {
             Cell::text(&guest.kernel),
             fact(&machine.kernel),
             fact(&machine.preemption),
-            guest.package.as_ref().map_or_else(|| Cell::gap("a file, no package"), Cell::text),
+            guest.package.as_ref().map_or_else(|| Cell::gap("a file, not a package"), Cell::text),
             Cell::text(&guest.kernel_sha256),
         ]);
     }
@@ -82,7 +82,7 @@ pub(super) fn virtual_time(collection: &Collection) -> Option<Section> {
     Some(section)
 }
 
-/// What the traces of runs report of the kernel; `None` where no run was traced.
+/// The kernel's activity according to the traces of runs; `None` if no run was traced.
 pub(super) fn kernel(collection: &Collection) -> Option<Section> {
     let traced = traces(collection);
     if traced.is_empty() {
@@ -91,8 +91,8 @@ pub(super) fn kernel(collection: &Collection) -> Option<Section> {
     let good = tables::trace::good(&traced);
     let mut section = section("kernel", "What the kernel did", Vec::new());
     section.add(Block::Paragraph(format!(
-        "{} traced: the kernel's own events, matched with the releases of the robot's thread. A traced job is slowed by \
-         the tracing, so that latencies of these runs compare with those of other traced runs only.",
+        "{} traced: kernel events are matched with the releases of the robot's thread. Tracing slows a job down, so compare these \
+         latencies only with those of other traced runs.",
         count(traced.len(), "run was", "runs were")
     )));
     let warnings = tables::trace::warnings(collection, &traced);

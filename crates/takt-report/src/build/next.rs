@@ -1,4 +1,4 @@
-//! What a reader can do about a result: at most three steps, each with its command.
+//! Next steps for a reader: at most three, each with its command.
 
 use takt_stats::Verdict;
 
@@ -31,7 +31,7 @@ pub(super) fn steps(collection: &Collection, contexts: &[Context<'_>], is_traced
     }
     if collection.runs.len() == 1 && steps.len() < 3 {
         steps.push(match reports().next().is_some() && !has(Verdict::Fail) && !has(Verdict::Inconclusive) {
-            true => "Keep it that way: takt gate compares new runs with this one, also in CI.".to_owned(),
+            true => "Detect regressions: takt gate compares new runs with this one, also in CI.".to_owned(),
             false => "Compare with the next run: takt compare THIS NEXT shows what changed, and whether it is more than chance.".to_owned(),
         });
     }

@@ -26,7 +26,7 @@ use samples::{Samples, of_all, without_interval};
 pub use show::document;
 pub use work::{Did, WorkOfSides, did_less, seconds};
 
-/// What is compared, and its name.
+/// Compared statistics with their names.
 const STATISTICS: [(Statistic, &str); 5] = [
     (Statistic::Mean, "mean"),
     (Statistic::Median, "median"),
@@ -38,7 +38,7 @@ const STATISTICS: [(Statistic, &str); 5] = [
 /// Seed of the resampling: the same runs give the same intervals.
 const SEED: u64 = 0x7461_6b74;
 
-/// How to compare.
+/// Options of a comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Compare even where facts of the machines differ: kernels and machines are compared this way.
@@ -54,7 +54,7 @@ pub struct Side {
     pub path: String,
     /// Its runs: directory name and hash.
     pub runs: Vec<SideRun>,
-    /// What was found there and is not used.
+    /// Items found there but not used.
     pub left_out: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ pub struct SideRun {
     pub name: String,
     /// SHA-256 of its hashes; null for a run that is not whole.
     pub hash: Option<String>,
-    /// What must be known about it.
+    /// Labels that a reader must know.
     pub labels: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ pub struct FactOfSides {
 /// A figure on two sides. Nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// Which figure: `mean`, `median`, `p99`, `p99.9`, `max`.
+    /// Name of the figure: `mean`, `median`, `p99`, `p99.9`, `max`.
     pub figure: String,
     /// On the first side.
     pub before_ns: f64,
@@ -98,7 +98,7 @@ pub struct Change {
     /// of the side on which more were skipped or dropped, or which did less work, and where a run's
     /// files were changed after its seal or the seal is gone.
     pub clear: Option<bool>,
-    /// What to know about it.
+    /// Warnings about it.
     pub warnings: Vec<String>,
 }
 
@@ -121,12 +121,13 @@ pub struct Pair {
     /// The verdict on each side in one sentence, as its runs and reports have it; null without a
     /// deadline.
     pub verdicts: [Option<String>; 2],
-    /// How much work each side did, where its runs report: who did less is not called better.
+    /// Amount of work of each side, if its runs report it: a side that did less does not count as
+    /// better.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub work: Vec<WorkOfSides>,
     /// The figures; empty where a side has no samples.
     pub changes: Vec<Change>,
-    /// Why there are none, or what must be known about the samples.
+    /// Reasons why there are none, or facts to know about the samples.
     pub remarks: Vec<String>,
 }
 
@@ -135,7 +136,7 @@ pub struct Comparison {
     pub sides: Vec<Side>,
     /// Facts of the machines that differ, first of all.
     pub machine_differences: Vec<FactOfSides>,
-    /// What was compared.
+    /// The compared pairs.
     pub pairs: Vec<Pair>,
     /// Configurations and measures that only one side has.
     pub unmatched: Vec<String>,
@@ -221,7 +222,7 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
     let [a, b] = &found.names;
     let mut remarks: Vec<String> = before.remarks.iter().chain(&after.remarks).cloned().collect();
     if before.deadline_ns != after.deadline_ns {
-        remarks.push("the deadlines differ, so that the numbers of misses do not compare".to_owned());
+        remarks.push("the deadlines differ, so the numbers of misses cannot be compared".to_owned());
     }
     remarks.extend(before.about_skipped(&letters[0]));
     remarks.extend(after.about_skipped(&letters[1]));
@@ -239,14 +240,14 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
             .or_else(|error| without_interval(statistic, &before, &after, &error.to_string()).ok_or(error));
         match found {
             Ok(d) => {
-                // What was not answered is in no figure, and would have been the worst of all.
+                // Unanswered samples are in no figure, and would have been the worst of all.
                 let flattered = (d.difference < 0.0 && after.answers_less_than(&before))
                     || (d.difference > 0.0 && before.answers_less_than(&after));
                 let mut warnings = d.warnings.clone();
                 if flattered {
                     let letter = if d.difference < 0.0 { &letters[1] } else { &letters[0] };
                     warnings.push(format!(
-                        "{letter} is no better for it: more of its samples were skipped or dropped"
+                        "{letter} does not count as better: more of its samples were skipped or dropped"
                     ));
                 }
                 let better = usize::from(d.difference < 0.0);
@@ -254,7 +255,7 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
                 if !less.is_empty() {
                     let letter = &letters[better];
                     warnings.push(format!(
-                        "{letter} is no better for it: it did less work ({})",
+                        "{letter} does not count as better: it did less work ({})",
                         less.join("; ")
                     ));
                 }

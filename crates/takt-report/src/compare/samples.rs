@@ -45,8 +45,7 @@ impl Samples {
             };
             if let Some(kept) = figures.kept() {
                 remark(format!(
-                    "figures are of all {} samples; what chance does to them is judged by the first {kept}, which were kept one \
-                     by one",
+                    "figures cover all {} samples; the intervals are estimated from the first {kept}, which were stored individually",
                     figures.count()
                 ));
             }
@@ -112,7 +111,7 @@ impl Samples {
     pub(crate) fn about_skipped(&self, letter: &str) -> Option<String> {
         (self.skipped() > 0).then(|| {
             format!(
-                "{letter}: {} of {} were skipped, dropped or unanswered: its figures are of the others",
+                "{letter}: {} of {} were skipped, dropped or unanswered; its figures cover the others",
                 self.skipped(),
                 self.due()
             )
@@ -144,7 +143,7 @@ pub(super) fn without_interval(
         high: None,
         confidence: takt_stats::INTERVAL_CONFIDENCE,
         percent: None,
-        warnings: vec![format!("no interval: of the samples kept one by one, {why}")],
+        warnings: vec![format!("no interval: of the individually stored samples, {why}")],
     };
     before.value(statistic).zip(after.value(statistic)).map(|_| of_all(found, before, after))
 }
@@ -163,7 +162,7 @@ pub(super) fn of_all(mut found: Difference, before: &Samples, after: &Samples) -
     found.percent = (b > 0.0).then(|| 100.0 * (a - b) / b).filter(|p| p.is_finite());
     if statistic == Statistic::Maximum && before.count() != after.count() {
         found.warnings.push(format!(
-            "of {} samples before and {} after: compare equal numbers, for more samples see rarer values",
+            "{} samples before and {} after: compare equal numbers, because more samples contain rarer values",
             before.count(),
             after.count()
         ));

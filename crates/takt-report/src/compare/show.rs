@@ -36,17 +36,19 @@ pub fn document(comparison: &Comparison) -> Document {
 fn what(comparison: &Comparison) -> Section {
     let mut section = Section::new("sides", "What is compared");
     if comparison.machine_differences.is_empty() {
-        section.add(Block::Paragraph("The facts of the machines are the same on all sides.".to_owned()));
+        section.add(Block::Paragraph("The machines are identical on all sides.".to_owned()));
     } else {
         let mut heads = vec!["Fact".to_owned()];
         heads.extend(comparison.sides.iter().map(|s| s.letter.clone()));
-        let mut table = Table::new("Facts of the machines that differ", &heads);
+        let mut table = Table::new("Differences between the machines", &heads);
         for fact in &comparison.machine_differences {
             let mut row = vec![Cell::text(fact.fact.replace('_', " "))];
             row.extend(fact.values.iter().map(|values| Cell::text(shorten(&values.join(" / "), LONG))));
             table.push(row);
         }
-        table.note("A difference in the figures below may come from these and not from what was changed.");
+        table.note(
+            "A difference in the figures below may come from these rather than from the change under test.",
+        );
         section.add(Block::Table(table));
     }
     let mut table = Table::new("Sides", &["Side", "Path", "Runs and hashes", "Labels", "Left out"]);
@@ -129,8 +131,8 @@ fn changes(comparison: &Comparison, pairs: &[&Pair]) -> Table {
         table.push(row);
     }
     table.note(
-        "Difference: after less before, so that negative is faster; intervals from a block bootstrap, which keeps the bursts of a \
-         series together. \"Yes\": the interval excludes no difference. A maximum has no interval: it grows with the time measured.",
+        "Difference: after minus before, so negative is faster; intervals come from a block bootstrap, which keeps bursts together. \
+         \"Yes\": the interval excludes zero. A maximum has no interval, because it grows with the measured time.",
     );
     for warning in warnings {
         table.note(warning);

@@ -1,4 +1,4 @@
-//! What belongs together on two sides, and what differs between their machines.
+//! Matches the runs of two sides, and lists the differences between their machines.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -53,8 +53,8 @@ pub(super) fn machine_differences(collections: &[Collection]) -> Vec<FactOfSides
         .collect()
 }
 
-/// What names a configuration across sides: the factors that vary within either. A factor that is
-/// constant on each side is what the sides differ in.
+/// Key of a configuration across sides: the factors that vary within either. A factor that is
+/// constant on each side is the difference between the sides.
 fn key<'a>(configuration: &'a Configuration, varying: &[&str]) -> Vec<&'a Factor> {
     configuration.factors.iter().filter(|f| varying.contains(&f.name.as_str())).collect()
 }

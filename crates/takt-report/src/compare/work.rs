@@ -1,4 +1,4 @@
-//! How much work two sides did. A side that judged fewer frames, or ran fewer jobs, answered the
+//! Amount of work of two sides. A side that judged fewer frames, or ran fewer jobs, answered the
 //! others sooner: that is not better.
 
 use serde::Serialize;
@@ -11,23 +11,23 @@ pub struct WorkOfSides {
     pub name: String,
     /// For people.
     pub title: String,
-    /// How much, over all repetitions; null where a side does not report.
+    /// Amount over all repetitions; null if a side does not report it.
     pub counts: [Option<u64>; 2],
     /// The same a second, where the length of the windows is known.
     pub per_second: [Option<f64>; 2],
-    /// How much less (a share) is still the same work.
+    /// Difference (a share) up to which the work counts as the same.
     pub tolerance: f64,
 }
 
-/// What a run did, and in how many seconds, where that is known.
+/// Work of a run, and its time in seconds, if known.
 pub type Did<'a> = (&'a [takt_rundir::Work], Option<f64>);
 
-/// What a run did in the window of a measure.
+/// Work of a run in the window of a measure.
 fn did<'a>((header, measure): (&'a RunHeader, &'a Measure)) -> Did<'a> {
     (&header.work, seconds(measure))
 }
 
-/// How long the window of a measure was; `None` where that is not known.
+/// Length of a measure's window; `None` if unknown.
 pub fn seconds(measure: &Measure) -> Option<f64> {
     let window = measure.window_ns.filter(|[_, to]| *to != u64::MAX);
     window.map(|[from, to]| to.saturating_sub(from) as f64 / 1e9)
@@ -59,7 +59,7 @@ impl Side {
     }
 }
 
-/// What both sides did: every kind of work that at least one of them reports.
+/// Work of both sides: every kind of work that at least one of them reports.
 pub(super) fn of_sides<'a, I>(sides: [I; 2]) -> Vec<WorkOfSides>
 where
     I: Iterator<Item = (&'a RunHeader, &'a Measure)>,
@@ -92,14 +92,14 @@ fn kinds(sides: [Side; 2]) -> Vec<WorkOfSides> {
     kinds.into_iter().map(of_kind).collect()
 }
 
-/// Where `side` did less than the other, beyond the tolerance; nothing where either does not
-/// report.
+/// Kinds of work of which `side` did less than the other, beyond the tolerance; empty if either
+/// does not report.
 pub(super) fn less(work: &[WorkOfSides], side: usize) -> Vec<String> {
     let less = |kind: &WorkOfSides| {
         let (mine, theirs) = (kind.per_second[side]?, kind.per_second[1 - side]?);
         (mine < theirs * (1.0 - kind.tolerance)).then(|| {
             format!(
-                "{}: {mine:.1} a second against {theirs:.1}, {:.0} % less is the same work",
+                "{}: {mine:.1} a second against {theirs:.1}, {:.0} % less counts as the same work",
                 kind.title,
                 100.0 * kind.tolerance
             )

@@ -26,7 +26,7 @@ use crate::supplement::Supplements;
 use crate::traces;
 use crate::words::{clean, time};
 
-/// How messages and their descriptions are encoded, as MCAP names it.
+/// Encoding of messages and their descriptions, by MCAP's name.
 const ENCODING: &str = "protobuf";
 /// Chunks of so many bytes before compression: what a viewer reads to show a moment.
 const CHUNK: u64 = 1 << 20;
@@ -74,7 +74,7 @@ pub fn mcap<W: Write + Seek>(
     let seal = dir.seal_state();
     if !matches!(seal, takt_rundir::SealState::Whole(_)) {
         let doubt = seal.doubt_of(&header);
-        let remark = doubt.unwrap_or_else(|| "it is not sealed: its samples have no types yet".to_owned());
+        let remark = doubt.unwrap_or_else(|| "it is not sealed, so its samples have no types yet".to_owned());
         return Err(Error::NotWhole { run: header.label, remark });
     }
     let mut writer = WriteOptions::new()
@@ -191,7 +191,7 @@ impl<W: Write + Seek> Out<W> {
                 );
                 self.log(at_ns, Level::Warning, &measure.name, &text)?;
             } else if misses == MAX_MISSES + 1 {
-                let text = format!("{}: further misses are in {topic} alone", measure.name);
+                let text = format!("{}: further misses are only in {topic}", measure.name);
                 self.log(at_ns, Level::Warning, &measure.name, &text)?;
             }
         }
@@ -240,7 +240,7 @@ impl<W: Write + Seek> Out<W> {
         })?
     }
 
-    /// What the run itself and its trace report.
+    /// Writes the facts that the run itself and its trace report.
     fn write_facts(&mut self, dir: &RunDir, header: &RunHeader) -> Result<(), Error> {
         let main = header.measures.first();
         let [from_ns, to_ns] = main.and_then(|m| m.window_ns).unwrap_or([0, 0]);

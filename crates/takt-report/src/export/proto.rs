@@ -2,7 +2,7 @@
 //! takes JSON for bytes.
 //!
 //! The fields of a sample file are known when a run is read and not before, so that descriptions
-//! and rows are written field by field. What a row does not have is left out (`optional`).
+//! and rows are written field by field. Missing values of a row are left out (`optional`).
 
 use prost::Message;
 use prost::encoding;

@@ -42,7 +42,7 @@ pub(crate) enum Colour {
 }
 
 impl Colour {
-    /// How many series can be distinguished in one plot.
+    /// Number of series that can be distinguished in one plot.
     pub(crate) const SERIES: usize = 6;
 
     fn rgba(self) -> RGBAColor {
@@ -63,7 +63,7 @@ impl Colour {
     }
 }
 
-/// Where a text stands, seen from its point.
+/// Side of a point on which its text stands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Side {
     /// Begins at the point.

@@ -14,10 +14,10 @@ pub struct Pair {
     pub worst: Whisker,
 }
 
-/// What was published of a bar, nanoseconds.
+/// Published values of a bar, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PublishedBar {
-    /// Which group and which bar of it.
+    /// Index of the group and of its bar.
     pub group: usize,
     pub series: usize,
     /// Least and greatest value that the paper names; alike where it names one.
@@ -33,10 +33,10 @@ pub struct GroupPanel {
     pub published: Vec<PublishedBar>,
 }
 
-/// What all panels share.
+/// Common properties of all panels.
 #[derive(Clone, Debug)]
 pub struct Groups<'a> {
-    /// What the groups are: "noise threads".
+    /// Quantity by which the groups differ: "noise threads".
     pub quantity: &'a str,
     /// Name of each group, and of each bar within one.
     pub groups: &'a [String],

@@ -62,7 +62,7 @@ fn one(plot: &Plot<'_, '_>, history: &HistoryPicture) {
                 written = edge(index) + (name.chars().count() as f64 + 1.0) * CHARACTER;
             }
         }
-        // What never came is set on the upper edge.
+        // A sample that never came is drawn at the upper edge.
         let y = point.ns.map_or(plot.top, |ns| plot.y(&scale, ns));
         canvas.dot((edge(index) + wide / 2.0, y), 3.0, Colour::Series(0));
     }

@@ -12,7 +12,7 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// What is on the axes of a figure of curves.
+/// Quantities on the axes of a figure of curves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Curves {
     /// Seconds against a latency in nanoseconds that keeps its value until the next point (a

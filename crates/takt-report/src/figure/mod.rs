@@ -45,9 +45,9 @@ impl Source {
 pub struct Figure {
     /// Anchor and file name, unique in its document.
     pub id: String,
-    /// What it shows, one sentence.
+    /// Its title, one sentence.
     pub title: String,
-    /// How to read it.
+    /// An explanation for reading it.
     pub caption: String,
     /// Short names that stand in the picture for long ones.
     pub key: Vec<(String, String)>,
@@ -60,19 +60,19 @@ pub struct Figure {
 /// A picture with its key: short names that stand in it, and the long ones.
 pub type Picture = (String, Vec<(String, String)>);
 
-/// What a picture says to readers that cannot see it, and of its origin.
+/// Description of a picture for readers that cannot see it, and its origin.
 #[derive(Clone, Copy, Debug)]
 pub struct About<'a> {
-    /// What it shows.
+    /// Its content.
     pub alt: &'a str,
-    /// Where it came from.
+    /// Its origin.
     pub source: &'a str,
 }
 
-/// What all pictures of one figure need to know.
+/// Common properties of all pictures of one figure.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis<'a> {
-    /// What is measured: "Wake-up lateness". The unit is added.
+    /// Name of the measured quantity: "Wake-up lateness". The unit is added.
     pub quantity: &'a str,
     pub unit: Unit,
 }

@@ -13,7 +13,7 @@ pub(crate) const COLUMNS: usize = 360;
 /// A thinned series.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layer {
-    /// What it is: "stress off". Equal names have equal colours.
+    /// Its name: "stress off". Equal names have equal colours.
     pub name: String,
     /// Drawn in the second colour: under interference.
     pub stressed: bool,
@@ -95,8 +95,8 @@ fn draw(plot: &Plot<'_, '_>, layer: &Layer, x_scale: &Scale, y_scale: &Scale) {
         [top, bottom] => plot.canvas.line(top, bottom, colour, 2.0),
         _ => {
             plot.canvas.area(&outline, colour, 0.85);
-            // Where a column holds one value, the band has no width: a spike of it is seen by its
-            // outline alone. Its upper half suffices, for there the lower one is the same.
+            // If a column holds one value, the band has no width: only its outline shows a spike of
+            // it. Its upper half suffices, for there the lower one is the same.
             plot.canvas.path(&outline[..layer.columns.len()], colour, 1.0);
         }
     }

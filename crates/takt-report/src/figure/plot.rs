@@ -80,7 +80,7 @@ pub(crate) fn mark(value: f64) -> String {
     text.replace(".0e", "e")
 }
 
-/// How an entry of a legend is drawn.
+/// Drawing style of a legend's entry.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Swatch {
     Area,

@@ -1,17 +1,17 @@
 //! Axes: from values to places, and where the marks go.
 
-/// How values are laid on an axis.
+/// Scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scale {
     low: f64,
     high: f64,
     log: bool,
-    /// What a mark counts in: round numbers of minutes are not round numbers of seconds.
+    /// Unit of the marks: round numbers of minutes are not round numbers of seconds.
     unit: f64,
 }
 
-/// What axes end at, and logarithmic ones begin with: far beyond any time, count or share, and far
-/// from where a decade more is infinite or 0.
+/// Largest range of axes, and the lowest begin of logarithmic ones: far beyond any time, count or
+/// share, and far from where one more decade is infinite or 0.
 const DRAWN: std::ops::RangeInclusive<f64> = 1e-30..=1e30;
 
 impl Scale {
@@ -28,7 +28,8 @@ impl Scale {
     }
 
     /// A logarithmic axis that holds `low..=high`. Values at or below its beginning are set on its
-    /// beginning. What cannot be drawn (no value at all, nothing but 0) has an axis from 1 to 10.
+    /// beginning. Values that cannot be drawn (no value at all, nothing but 0) have an axis from 1
+    /// to 10.
     pub(crate) fn log(low: f64, high: f64) -> Self {
         let low = if DRAWN.contains(&low) { low } else { 1.0 };
         let high = if high > low { high.min(*DRAWN.end()) } else { low * 10.0 };

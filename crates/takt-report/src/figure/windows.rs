@@ -12,17 +12,17 @@ const ROW: f64 = 50.0;
 const NAME: usize = 24;
 /// Room at the right for the length of each bar.
 const LENGTH: f64 = 96.0;
-/// Parts drawn of one bar. What is beyond them is drawn as one.
+/// Parts drawn of one bar. Further parts are drawn as one.
 const PARTS: usize = 24;
 
 /// A part of a late release.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WindowPart {
-    /// What took the time: the same words have the same colour.
+    /// Cause of the time: the same words have the same colour.
     pub what: String,
-    /// Who did; empty where nobody did.
+    /// The thread or device behind it; empty if there is none.
     pub who: String,
-    /// How long.
+    /// Its length.
     pub ns: f64,
 }
 
@@ -33,7 +33,7 @@ pub struct WindowRow {
     pub name: String,
     /// Its parts, in the order in which they are drawn.
     pub parts: Vec<WindowPart>,
-    /// What is said where there are no parts.
+    /// Text shown if there are no parts.
     pub otherwise: String,
     /// Wake-up after the planned release.
     pub wake_ns: Option<f64>,
@@ -45,7 +45,7 @@ pub struct WindowRow {
     pub end_limit_ns: Option<f64>,
 }
 
-/// What has which letter and colour: what took most time first. Pictures of one series share it.
+/// Assignment of letters and colours, the longest time first. Pictures of one series share it.
 pub struct Kinds(Vec<String>);
 
 impl Kinds {
@@ -103,7 +103,7 @@ pub fn windows(about: About<'_>, unit: Unit, rows: &[WindowRow], kinds: &Kinds) 
     (svg, Vec::new())
 }
 
-/// How far a row reaches: the parts of a damaged file may be longer than the whole.
+/// Extent of a row: the parts of a damaged file may be longer than the whole.
 fn extent(row: &WindowRow) -> f64 {
     let parts: f64 = row.parts.iter().map(|part| part.ns).sum();
     parts.max(row.end_ns).max(row.wake_ns.unwrap_or(0.0))

@@ -144,8 +144,8 @@ fn nearest<'a>(
         let other = prefer.iter().filter(|(name, value)| of(digest, name) != Some(*value));
         other
             .map(|(name, value)| match of(digest, name) {
-                Some(here) => clean(&format!("{name} {here}, in the paper {value}")),
-                None => format!("{name} not varied, in the paper {value}"),
+                Some(here) => clean(&format!("{name}: {here}, in the paper {value}")),
+                None => format!("{name}: not varied, in the paper {value}"),
             })
             .collect()
     };
@@ -193,7 +193,7 @@ fn less(
 ) -> Result<[f64; 2], String> {
     let base = nearest(context, other.at, other.prefer)?;
     if base.digest.configuration == found.digest.configuration {
-        return Err(format!("compared with itself: there is no other than {}", base.name));
+        return Err(format!("compared with itself: there is only {}", base.name));
     }
     let median =
         |digest: &Digest| spread(digest.runs.iter().filter(|run| run.summary.count > 0).map(pick))[0];
@@ -201,7 +201,7 @@ fn less(
     if before > 0.0 {
         Ok([before, median(found.digest)])
     } else {
-        Err(format!("nothing to compare with in {}", base.name))
+        Err(format!("no value to compare with in {}", base.name))
     }
 }
 

@@ -28,13 +28,13 @@ pub struct Paper {
     /// Short: a word or two.
     pub name: &'static str,
     pub title: &'static str,
-    /// What its figures were measured on, a part of a sentence: "32 logical CPUs, Linux 5.15".
+    /// Machine of its figures, part of a sentence: "32 logical CPUs, Linux 5.15".
     pub setup: &'static str,
     /// Its tables and figures, in its order.
     pub items: &'static [Item],
-    /// What differs in every run of ours, a sentence each.
+    /// Differences of all our runs, one sentence each.
     pub differs: &'static [&'static str],
-    /// What differs in these runs, a sentence each.
+    /// Differences of these runs, one sentence each.
     pub differs_here: Option<fn(&Collection) -> Vec<String>>,
 }
 
@@ -43,12 +43,12 @@ pub struct Paper {
 pub struct Item {
     /// As the paper numbers it: "Fig. 3", "Table II".
     pub number: &'static str,
-    /// What it shows, a sentence.
+    /// Its content, one sentence.
     pub caption: &'static str,
-    /// Which measure, table or file of ours answers it.
+    /// Our measure, table or file for it.
     pub ours: &'static str,
     pub definition: Definition,
-    /// What was published, value by value.
+    /// Published values, one by one.
     pub headlines: &'static [Headline],
     /// The table or figure from our runs in the paper's shape; empty where these runs have nothing
     /// of it.
@@ -75,7 +75,7 @@ pub const PREEMPTION: &str = "preemption";
 /// A published value.
 #[derive(Clone, Copy, Debug)]
 pub struct Headline {
-    /// What it is: "worst reaction time, DL+RR, 128 noise threads".
+    /// Its name: "worst reaction time, DL+RR, 128 noise threads".
     pub what: &'static str,
     pub published: Published,
     pub unit: ValueUnit,
@@ -89,7 +89,7 @@ pub struct Headline {
     pub prefer: &'static [(&'static str, &'static str)],
 }
 
-/// What the paper prints.
+/// Form of a value in the paper.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Published {
     Exactly(f64),
@@ -123,7 +123,7 @@ impl Published {
     }
 }
 
-/// What a published value counts in.
+/// Unit of a published value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueUnit {
     Microseconds,
@@ -162,7 +162,7 @@ pub struct Other {
     pub prefer: &'static [(&'static str, &'static str)],
 }
 
-/// Which figure of a measure a published value is, of each repetition.
+/// Figure of a measure that corresponds to a published value, for each repetition.
 #[derive(Clone, Copy, Debug)]
 pub enum Figure {
     Mean,

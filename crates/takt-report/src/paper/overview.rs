@@ -9,7 +9,7 @@ pub fn overview(papers: &[&Paper]) -> String {
     for paper in papers {
         text += &format!("## {}\n\n", escape_inline(paper.name));
         text += &format!(
-            "*{}*. Measured there on {}.\n\n",
+            "*{}*. Their measurements were made on {}.\n\n",
             escape_inline(paper.title),
             escape_inline(paper.setup)
         );

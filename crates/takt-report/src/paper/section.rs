@@ -29,9 +29,10 @@ pub(crate) fn papers(collection: &Collection, supplements: &Supplements) -> Vec<
 pub(crate) fn section(paper: &Paper, collection: &Collection, contexts: &[&Context<'_>]) -> Section {
     let mut section = Section::new(
         format!("paper-{}", paper.key),
-        format!("{}: the paper's tables and figures, ours beside them", paper.name),
+        format!("{}: the paper's tables and figures next to ours", paper.name),
     );
-    section.add(Block::Paragraph(format!("{}. Measured there on {}.", paper.title, paper.setup)));
+    section
+        .add(Block::Paragraph(format!("{}. Their measurements were made on {}.", paper.title, paper.setup)));
     for item in paper.items {
         add(item, collection, contexts, &mut section);
     }
@@ -43,7 +44,7 @@ pub(crate) fn section(paper: &Paper, collection: &Collection, contexts: &[&Conte
     section
 }
 
-/// What of the configurations was not run, each sentence once.
+/// Parts of the configurations that were not run, each sentence once.
 pub(crate) fn scaled(collection: &Collection) -> Vec<String> {
     let mut sentences: Vec<String> = Vec::new();
     for sentence in collection.runs.iter().filter_map(|run| run.header.scaled.as_ref()) {
@@ -64,7 +65,7 @@ fn add(item: &Item, collection: &Collection, contexts: &[&Context<'_>], section:
         section.add(Block::Table(table(item.number, &besides)));
     }
     let words = match item.definition {
-        Definition::Same if nothing => format!("These runs have nothing of it. Ours: {}.", item.ours),
+        Definition::Same if nothing => format!("These runs do not have it. Ours: {}.", item.ours),
         Definition::Same => format!("Ours: {}. Same definition.", item.ours),
         Definition::Differs(how) => format!("Ours: {}. Not the same: {how}", item.ours),
         Definition::Absent(why) => format!("Not reproduced: {why}"),

@@ -10,7 +10,7 @@ use crate::supplement::Context;
 use crate::tables::spread;
 use crate::words::clean;
 
-/// What a published figure has as bars in groups.
+/// Bars in groups of a published figure.
 #[derive(Clone, Copy, Debug)]
 pub struct BarsOf {
     /// Name of the picture, unique in the report.

@@ -32,8 +32,8 @@ pub struct ShippedPaper {
     pub started_utc: String,
     pub machine: ShippedMachine,
     pub runs: u64,
-    /// What of the configuration was not run, and other differences from the paper, a sentence
-    /// each.
+    /// Parts of the configuration that were not run, and other differences from the paper, one
+    /// sentence each.
     pub differs: Vec<String>,
     pub headlines: Vec<ShippedHeadline>,
     /// SHA-256 of the hashes of all runs, in their order, a line each.
@@ -110,7 +110,7 @@ fn sum_up(path: &Path, supplements: &Supplements) -> Result<Vec<(&'static str, S
                 why: run
                     .seal
                     .doubt()
-                    .unwrap_or_else(|| "it has no seal: it was cut off, or it still runs".to_owned()),
+                    .unwrap_or_else(|| "it has no seal: it was cut off or is still running".to_owned()),
             }),
         };
         let seals = runs.iter().map(seal).collect::<Result<Vec<String>, Error>>()?;
@@ -172,8 +172,8 @@ pub(super) fn headlines(papers: &[ShippedPaper]) -> String {
     if papers.is_empty() {
         return String::new();
     }
-    let mut text = "## Published headlines\n\nWhat the papers print, and what `takt` measured of the same. The chapter \"Papers\" says of \
-                    every table and figure whether ours has the same definition.\n\n"
+    let mut text = "## Published headlines\n\nFigures printed in the papers next to those that `takt` measured. The chapter \"Papers\" \
+         states for every table and figure whether our definition is the same.\n\n"
         .to_owned();
     for paper in papers {
         let escape = crate::table::escape_inline;

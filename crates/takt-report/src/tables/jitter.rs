@@ -59,11 +59,10 @@ pub fn share_of_the_period(context: &Context<'_>) -> Option<Table> {
         ]);
     }
     table.note(
-        "Worst-case jitter: the greatest time from a planned release to the wake-up. Beyond 100 % the release after it \
-         was missed, too.",
+        "Worst-case jitter: the greatest time from a planned release to the wake-up. Above 100 %, the next release was missed, too.",
     );
     if context.digests.iter().any(|digest| digest.skipped() > 0) {
-        table.note("Releases that never ran have no jitter: they are among the misses.");
+        table.note("Releases that never ran have no jitter and count as misses.");
     }
     table.note("Processor time left: of all CPUs over the measured window, interference included.");
     Some(table)

@@ -54,7 +54,7 @@ pub(crate) fn overalls(contexts: &[&Context<'_>]) -> Vec<(usize, VerdictReport)>
     configurations(contexts).into_iter().filter_map(one).collect()
 }
 
-/// Why the verdict of a configuration is `report`, as the end of a sentence.
+/// Reason of a configuration's verdict `report`, as the end of a sentence.
 pub(crate) fn what_came(contexts: &[&Context<'_>], configuration: usize, report: &VerdictReport) -> String {
     let missed: Vec<&str> = contexts
         .iter()
@@ -74,18 +74,16 @@ pub(crate) fn what_came(contexts: &[&Context<'_>], configuration: usize, report:
     let missed = (!missed.is_empty()).then(|| missed.join(", "));
     match (report.verdict, missed) {
         (Verdict::Pass, None) => {
-            "every measure that was not given up met its deadline with enough evidence".to_owned()
+            "every measure that counts met its deadline, with enough evidence".to_owned()
         }
         (Verdict::Pass, Some(names)) => format!(
-            "every measure that was not given up kept what is claimed with enough evidence, in spite of misses ({names})"
+            "every measure that counts met its claim, with enough evidence, in spite of misses ({names})"
         ),
         (Verdict::Inconclusive, None) => {
-            "no measure that was not given up missed its deadline, but the evidence does not carry a PASS"
-                .to_owned()
+            "no measure that counts missed its deadline, but the evidence is too weak for a PASS".to_owned()
         }
         (Verdict::Inconclusive, Some(names)) => format!(
-            "the evidence shows neither a PASS nor a FAIL of what is claimed; a measure that was not given up missed its \
-             deadline ({names})"
+            "the evidence supports neither a PASS nor a FAIL of the claim; a measure that counts missed its deadline ({names})"
         ),
         (Verdict::Fail, missed) => {
             let collection = contexts[0].collection;
@@ -102,13 +100,13 @@ pub(crate) fn what_came(contexts: &[&Context<'_>], configuration: usize, report:
             });
             match (missed, besides) {
                 (Some(names), None) => {
-                    format!("a measure that was not given up missed its deadline ({names})")
+                    format!("a measure that counts missed its deadline ({names})")
                 }
                 (Some(names), Some(besides)) => {
-                    format!("a measure that was not given up missed its deadline ({names}), and {besides}")
+                    format!("a measure that counts missed its deadline ({names}), and {besides}")
                 }
                 (None, Some(besides)) => {
-                    format!("no measure that was not given up missed its deadline, but {besides}")
+                    format!("no measure that counts missed its deadline, but {besides}")
                 }
                 (None, None) => report.reasons.join("; "),
             }
@@ -140,8 +138,8 @@ pub fn verdicts(contexts: &[&Context<'_>], overalls: &[(usize, VerdictReport)]) 
         ]);
     }
     table.note(
-        "FAIL: a measure that was not given up missed its deadline, or the run failed for a reason that stands above. Given up: the manager took its guarantee back in the declared \
-         order, so that its misses do not count. Too little seen: no miss, and less evidence than a PASS needs.",
+        "FAIL: a measure that counts missed its deadline, or the run failed for the reason given above. Given up: the manager withdrew its \
+         guarantee in the declared order, so its misses do not count. Too little seen: no miss, but less evidence than a PASS needs.",
     );
     table
 }

@@ -8,7 +8,7 @@ use crate::digest::Digest;
 use crate::table::{Cell, Table};
 use crate::words::{self, count, time};
 
-/// Why a configuration has no figures.
+/// Reason why a configuration has no figures.
 fn nothing(context: &Context<'_>, digest: &Digest) -> Cell {
     let absent = &context.collection.configurations[digest.configuration].absent;
     match (digest.failed.first(), absent.first()) {
@@ -63,7 +63,7 @@ pub fn verdicts(context: &Context<'_>) -> Table {
             digest.missed().map_or_else(|| Cell::gap("not measured"), Cell::number),
             Cell::text(match digest.excuse() {
                 Some(why) => {
-                    format!("{}; given up, so that it does not count: {why}", verdict.reasons.join("; "))
+                    format!("{}; does not count, because it was given up: {why}", verdict.reasons.join("; "))
                 }
                 None => verdict.reasons.join("; "),
             }),
@@ -75,8 +75,8 @@ pub fn verdicts(context: &Context<'_>) -> Table {
         ]);
     }
     table.note(
-        "FAIL: more samples came later than the deadline, or never, than is claimed (without a claim: any), or the run failed for a \
-         reason that stands there; more samples cannot mend that. INCONCLUSIVE: the evidence carries neither a PASS nor a FAIL.",
+        "FAIL: more samples were late or missing than the claim allows (without a claim: any), or the run failed for the reason given \
+         there; more samples cannot change that. INCONCLUSIVE: the evidence supports neither a PASS nor a FAIL.",
     );
     table
 }
@@ -126,19 +126,18 @@ pub fn latency(context: &Context<'_>) -> Table {
         table.push(row);
     }
     table.note(format!(
-        "Quantiles: value [low, high], the low and high ends of the {} confidence interval from order statistics; – where \
-         the sample is too short to give an end. They are values that were measured. Max is the greatest value measured: nothing \
-         is filtered.",
+        "Quantiles: value [low, high], the low and high ends of the {} confidence interval from order statistics; – where the sample is \
+         too short for one. All are measured values. Max is the greatest value measured: nothing is filtered.",
         percent(INTERVAL_CONFIDENCE)
     ));
     table.note(
-        "SD: sample standard deviation (n − 1). Stolen: share of the machine's processor time that a hypervisor took in \
-         the measured window, greatest of the runs.",
+        "SD: sample standard deviation (n − 1). Stolen: share of the machine's processor time that a hypervisor took in the measured \
+         window (greatest of the runs).",
     );
     if context.digests.iter().any(|d| d.skipped() > 0) {
         table.note(
-            "Samples that are missing (skipped releases, dropped or unanswered inputs) count as misses; they are in the longest run \
-             of misses where the run counted along its release grid.",
+            "Missing samples (skipped releases, dropped or unanswered inputs) count as misses; the longest run of misses includes them if \
+             the run counted along its release grid.",
         );
     }
     let counted = context.digests.iter().filter_map(|d| d.resolution.as_ref().map(|r| (context.name(d), r)));
@@ -164,14 +163,14 @@ fn misses(digest: &Digest) -> [Cell; 2] {
     [Cell::number(missed), Cell::number(digest.longest_run())]
 }
 
-/// What must be known about the runs of a configuration; "none" where there is nothing.
+/// Labels that a reader of a configuration's runs must know; "none" if there are none.
 fn labels(context: &Context<'_>, digest: &Digest) -> String {
     let mut labels: Vec<String> = Vec::new();
     for part in &digest.runs {
         let run = &context.collection.runs[part.run];
         labels.extend(run.labels().into_iter().map(|label| format!("{}: {label}", run.key)));
         if let Some(raw) = part.raw_samples {
-            labels.push(format!("{}: {raw} of {} samples kept one by one", run.key, part.summary.count));
+            labels.push(format!("{}: {raw} of {} samples stored individually", run.key, part.summary.count));
         }
     }
     for part in &digest.runs {

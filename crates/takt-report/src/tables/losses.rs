@@ -1,4 +1,4 @@
-//! What was lost on the robots' wires, beside what their configurations allow.
+//! Losses on the robots' wires, next to the limits of their configurations.
 
 use takt_rundir::Loss;
 
@@ -33,8 +33,8 @@ pub fn losses(collection: &Collection) -> Option<Table> {
                 Cell::number(loss.allowed),
                 Cell::text(clean(&loss.key)),
                 match beyond[..] {
-                    [] => Cell::text("within what is allowed"),
-                    _ => Cell::text(format!("beyond what is allowed: {}", beyond.join(", "))),
+                    [] => Cell::text("within the limit"),
+                    _ => Cell::text(format!("above the limit: {}", beyond.join(", "))),
                 },
             ]);
         }

@@ -1,5 +1,5 @@
-//! Where and how it was measured: runs and hashes, machine, interference, what was not granted,
-//! robots' own figures.
+//! Conditions of the measurement: runs and hashes, machine, interference, refused settings, robots'
+//! own figures.
 
 use serde_json::Value;
 
@@ -42,9 +42,9 @@ pub fn runs(collection: &Collection) -> Table {
                 Seal::Whole(hash) => Cell::text(hash),
                 Seal::Changed(files) => Cell::gap(format!("changed since the seal: {}", files.join(", "))),
                 Seal::Missing if run.seal.is_gone(header) => {
-                    Cell::gap("not sealed, though the run says that it finished")
+                    Cell::gap("not sealed, although the run says that it finished")
                 }
-                Seal::Missing => Cell::gap("not sealed: the run did not come to its end, or still runs"),
+                Seal::Missing => Cell::gap("not sealed: the run did not complete, or is still running"),
             },
             Cell::text(&header.started_utc),
             match &header.finished_utc {
@@ -59,7 +59,7 @@ pub fn runs(collection: &Collection) -> Table {
     table
 }
 
-/// What was found and is not in the figures; `None` where that is nothing.
+/// Items found but not in the figures; `None` if there are none.
 pub fn gaps(collection: &Collection) -> Option<Table> {
     if collection.gaps.is_empty() {
         return None;
@@ -163,8 +163,7 @@ fn proof(load: &Value) -> Vec<(String, String)> {
 /// Proof that the asked interference was running, of the first run of each configuration that had
 /// any.
 pub fn interference(collection: &Collection) -> Option<Table> {
-    let mut table =
-        Table::new("Interference that was running", &["Configuration", "Run", "Part", "What it did"]);
+    let mut table = Table::new("Running interference", &["Configuration", "Run", "Part", "What it did"]);
     for configuration in &collection.configurations {
         let loaded = |run: &&usize| !collection.runs[**run].header.load.is_null();
         let Some(&run) = configuration.runs.iter().find(loaded) else { continue };
@@ -268,7 +267,7 @@ pub fn figures(collection: &Collection) -> Option<Table> {
             table.push(row);
         }
     }
-    table.note("Units stand in the names. Over repetitions: median [least, greatest].");
+    table.note("Names contain the units. Over repetitions: median [least, greatest].");
     Some(table)
 }
 
@@ -301,7 +300,7 @@ pub fn figures_by_phase(collection: &Collection) -> Option<Table> {
         }
     }
     table.note(
-        "Units stand in the names. Over repetitions: median [least, greatest]. The whole run begins before its first phase.",
+        "Names contain the units. Over repetitions: median [least, greatest]. The whole run starts before its first phase.",
     );
     Some(table)
 }

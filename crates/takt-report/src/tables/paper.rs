@@ -128,7 +128,7 @@ fn low_table(context: &Context<'_>, digests: &[&Digest], words: &str, beside: bo
             table.note(format!("{name}: {word}: {}", crate::words::clean(&why)));
         }
     }
-    table.note("Each share leaves out the greatest values and nothing else; the last row has them all.");
+    table.note("Each row leaves out only the greatest values; the last row includes all.");
     for (short, long) in key {
         table.note(format!("{short}: {long}"));
     }
@@ -154,8 +154,8 @@ fn low_table(context: &Context<'_>, digests: &[&Digest], words: &str, beside: bo
     table
 }
 
-/// Why a configuration has no values: a word or two, and the reason where no other note of the
-/// table shows it.
+/// Reason why a configuration has no values: a word or two, and the full reason if no other note of
+/// the table shows it.
 fn why_empty(context: &Context<'_>, digest: &Digest) -> (&'static str, Option<String>) {
     let configuration = &context.collection.configurations[digest.configuration];
     let headers = || configuration.runs.iter().map(|&run| &context.collection.runs[run].header);
@@ -262,8 +262,8 @@ pub fn effects(context: &Context<'_>) -> Vec<Table> {
             table.push(row);
         }
         table.note(
-            "Medians over repetitions. Negative: faster. Whether a change is more than chance is what a comparison with \
-             intervals says (takt compare).",
+            "Medians over repetitions. Negative: faster. To see whether a change is more than chance, compare with intervals (takt \
+             compare).",
         );
         (!table.rows().is_empty()).then_some(table)
     };

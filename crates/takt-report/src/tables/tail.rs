@@ -28,7 +28,8 @@ pub fn extremes(context: &Context<'_>) -> Vec<Table> {
     ];
     let title = format!("{}: extreme values", context.group.title);
     let mut estimates = Table::new(&title, &heads);
-    let mut refusals = Table::new(format!("{title}, no estimate"), &["Configuration", "Why none is given"]);
+    let mut refusals =
+        Table::new(format!("{title}, no estimate"), &["Configuration", "Why there is no estimate"]);
     for digest in context.digests {
         let name = Cell::text(context.name(digest));
         match &digest.tail {
@@ -55,12 +56,10 @@ pub fn extremes(context: &Context<'_>) -> Vec<Table> {
         }
     }
     estimates.note(format!(
-        "Generalised Pareto distribution of the peaks over a threshold, with {} intervals; block maxima (generalised \
-         extreme values) as a second opinion. The answer is about the load that was measured, not about a worse one.",
+        "Generalised Pareto distribution of the peaks over a threshold, with {} intervals; block maxima (generalised extreme values) as a \
+         second opinion. The estimate holds for the measured load, not for a heavier one.",
         percent(INTERVAL_CONFIDENCE)
     ));
-    refusals.note(
-        "An estimate is refused where the theory does not apply: a number would only look like knowledge.",
-    );
+    refusals.note("Takt gives no estimate where the theory does not apply.");
     [estimates, refusals].into_iter().filter(|table| !table.rows().is_empty()).collect()
 }

@@ -1,5 +1,4 @@
-//! What the kernel did, from the traces of runs: releases, causes of the late ones, activation
-//! paths.
+//! Kernel activity from the traces of runs: releases, causes of the late ones, activation paths.
 
 use crate::collect::Collection;
 use crate::figure::unaccounted_ns;
@@ -47,7 +46,7 @@ fn who(who: &str) -> Cell {
     Cell::text(if who.is_empty() { "–".to_owned() } else { who })
 }
 
-/// What a reader of the tables must not overlook.
+/// Warnings for readers of the tables.
 pub fn warnings(collection: &Collection, traced: &[Traced]) -> Vec<String> {
     let mut warnings = Vec::new();
     for one in traced {
@@ -60,8 +59,8 @@ pub fn warnings(collection: &Collection, traced: &[Traced]) -> Vec<String> {
                 if !trace.kept_awake.is_empty() {
                     let cpus: Vec<String> = trace.kept_awake.iter().map(u16::to_string).collect();
                     warnings.push(format!(
-                        "In {key}, the tracer kept CPU {} out of idle, because the kernel records nothing there while it is \
-                         idle: the run has no idle exits there, and its figures are those of a machine that never sleeps.",
+                        "In {key}, the tracer kept CPU {} awake, because the kernel records nothing there while the CPU is idle: the run \
+                         has no idle exits there, and its figures are those of a machine that never sleeps.",
                         cpus.join(", ")
                     ));
                 }
@@ -74,8 +73,8 @@ pub fn warnings(collection: &Collection, traced: &[Traced]) -> Vec<String> {
                     None => String::new(),
                 };
                 warnings.push(format!(
-                    "In {key}, {lost} events were lost{share}: releases that a hole touches are not matched and have no cause, \
-                     so that segments and causes are those of the others."
+                    "In {key}, {lost} events were lost{share}: releases that overlap a gap are not matched and have no cause, so segments \
+                     and causes cover the others."
                 ));
             }
         }
@@ -124,7 +123,7 @@ pub fn releases(collection: &Collection, traced: &[Traced]) -> Table {
         }
         table.push(row);
     }
-    table.note("Matched: every step of the activation is in the trace. Sequence and segments are of these releases alone.");
+    table.note("Matched: every step of the activation is in the trace. Sequence and segments cover only these releases.");
     for (text, runs) in notes {
         table.note(format!("{}: {text}", runs.join(", ")));
     }
@@ -193,8 +192,8 @@ pub fn causes(collection: &Collection, good: &[Good<'_>]) -> Table {
         }
     }
     table.note(
-        "Worst and total: wake-up after the planned release; of releases of which only the end was late, that end. Never ran: \
-         releases after the late ones that were skipped.",
+        "Worst and total: wake-up after the planned release, or the end of the job where only the end was late. Never ran: releases \
+         skipped after the late ones.",
     );
     table
 }
@@ -272,7 +271,7 @@ pub fn segments(collection: &Collection, good: &[Good<'_>]) -> Option<Table> {
     (!table.rows().is_empty()).then_some(table)
 }
 
-/// What tracing costs: a 1 kHz loop with tracing off, on, and with rings that nobody drains.
+/// Cost of tracing: a 1 kHz loop with tracing off, on, and with rings that are not drained.
 pub fn overhead(collection: &Collection, good: &[Good<'_>]) -> Option<Table> {
     let heads = [
         "Run",
@@ -305,7 +304,7 @@ pub fn overhead(collection: &Collection, good: &[Good<'_>]) -> Option<Table> {
         }
         if let (Some(ns), Some(share)) = (sound(overhead.ns_per_event), sound(overhead.cpu_percent)) {
             table.note(format!(
-                "{}: an event costs {ns:.0} ns; with the reader that was {share:.2} % of the machine's CPU time.",
+                "{}: an event costs {ns:.0} ns; together with the reader, tracing took {share:.2} % of the machine's CPU time.",
                 key(collection, one)
             ));
         }
@@ -313,7 +312,7 @@ pub fn overhead(collection: &Collection, good: &[Good<'_>]) -> Option<Table> {
     (!table.rows().is_empty()).then_some(table)
 }
 
-/// How much longer the same code took in one run than in the first traced one.
+/// Additional time of the same code in one run compared with the first traced one.
 pub fn dilation(collection: &Collection, good: &[Good<'_>]) -> Option<Table> {
     let own = |segment: &&Segment| segment.name == OWN_TIME;
     let median = |trace: &Trace| sound(trace.segments_us.iter().find(own)?.median).filter(|m| *m > 0.0);
@@ -334,7 +333,7 @@ pub fn dilation(collection: &Collection, good: &[Good<'_>]) -> Option<Table> {
             Cell::number(format!("{:.2}", median / base)),
         ]);
     }
-    table.note("Where the code is the same, more time means slower caches, memory or processor clock.");
+    table.note("For the same code, more time means slower caches, memory or processor clock.");
     Some(table)
 }
 
@@ -357,7 +356,7 @@ pub fn windows(collection: &Collection, worst: &[(usize, &Window)]) -> Option<Ta
     for (run, window) in worst {
         let mut cause = cause_title(&window.cause);
         if window.inherited {
-            cause += ", of the release before";
+            cause += ", of the previous release";
         }
         let share = sound(window.share).map(|share| Cell::number(format!("{:.0}", 100.0 * share.min(1.0))));
         table.push(vec![

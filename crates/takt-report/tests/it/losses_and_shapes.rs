@@ -201,10 +201,10 @@ fn losses_are_named_and_more_than_allowed_fails() {
     assert!(text.contains("5 of 5003 frames of process data were lost"), "{text}");
     assert_eq!(found, Verdict::Fail);
     assert_eq!(cells[1..6], ["frames of process data", "5", "5003", "0", "losses.max_lost_frames"]);
-    assert!(cells[6].contains("beyond what is allowed: R1"), "{cells:?}");
+    assert!(cells[6].contains("above the limit: R1"), "{cells:?}");
     let ((found, text), cells) = verdict(5, 5);
     assert_eq!(found, Verdict::Pass, "{text}");
-    assert_eq!(cells[6], "within what is allowed");
+    assert_eq!(cells[6], "within the limit");
     assert_eq!(verdict(0, 0).1[2], "0", "nothing lost is reported, too");
 }
 
@@ -234,7 +234,7 @@ fn who_failed_without_a_late_job_is_not_said_to_have_missed_the_deadline() {
     };
     let (text, page) = made(&[("P", 1000, true), ("M", 2000, true)]);
     assert!(
-        text.contains("2 of 2 configurations failed for other reasons than the deadline of 4 ms"),
+        text.contains("2 of 2 configurations failed for reasons other than the deadline of 4 ms"),
         "{text}"
     );
     assert!(!text.contains("missed the deadline of 4 ms"), "{text}");

@@ -148,11 +148,11 @@ fn what_cannot_be_read_is_reported_and_not_lost() {
     let markdown = std::fs::read_to_string(&written.markdown).unwrap();
     let gaps = |part: &str| written.collection.gaps.iter().any(|g| g.what.contains(part));
     assert!(gaps("02") && gaps("03") && gaps("06") && gaps("07"), "{:?}", written.collection.gaps);
-    assert!(markdown.contains("looks like a run directory and has no run.json"), "{markdown}");
-    assert!(markdown.contains("wake_ns since planned_ns in other runs: not put together"));
+    assert!(markdown.contains("looks like a run directory but has no run.json"), "{markdown}");
+    assert!(markdown.contains("wake_ns since planned_ns in other runs: not combined"));
     assert!(markdown.contains("is not in nanoseconds"));
     assert!(markdown.contains("R2: unfinished") && markdown.contains("Not sealed"));
-    assert!(markdown.contains("Files were changed after the run was sealed: R3"));
+    assert!(markdown.contains("Runs whose files were changed after sealing: R3"));
     // Its samples are broken: a labelled row, and the verdict is no PASS.
     let row = markdown.lines().find(|l| l.starts_with("| policy fifo:70 |")).unwrap();
     assert!(row.contains("attitude.parquet") && !row.contains("PASS"), "{row}");
@@ -283,7 +283,7 @@ fn a_long_run_is_reported_by_its_recorder() {
     assert!(digest.above.is_sorted_by(|a, b| a.0 <= b.0 && a.1 >= b.1), "{:?}", digest.above);
     let supplements = Supplements::from_iter([("uav", &Conditions as &'static dyn Supplement)]);
     let markdown = takt_report::markdown(&takt_report::build(&collection, &supplements));
-    assert!(markdown.contains("1000 of 50001 samples kept one by one"), "{markdown}");
+    assert!(markdown.contains("1000 of 50001 samples stored individually"), "{markdown}");
     assert!(markdown.contains("40:00:00:00"), "{markdown}");
 }
 
@@ -362,7 +362,7 @@ proptest! {
     }
 }
 
-/// What the report of two chains says at first, of a run with these failures.
+/// First sentence of the report of two chains for a run with these failures.
 #[allow(clippy::unwrap_used, reason = "a test that cannot write its runs has nothing to test")]
 fn answer_of(given_up: bool, failures: &[&str], change: impl FnOnce(&mut takt_rundir::RunHeader)) -> String {
     let root = tempfile::tempdir().unwrap();
@@ -384,22 +384,20 @@ fn answer_of(given_up: bool, failures: &[&str], change: impl FnOnce(&mut takt_ru
 fn a_verdict_over_all_measures_says_what_failed() {
     // Nothing was late: what failed is something else.
     let text = answer_of(true, &["the bus lost 3 frames, 0 are allowed"], |_| {});
-    let reported = "FAIL: No measure that was not given up missed its deadline, but the run failed: the bus lost 3 frames";
+    let reported =
+        "FAIL: No measure that counts missed its deadline, but the run failed: the bus lost 3 frames";
     assert!(text.contains(reported), "{text}");
-    assert!(!text.contains("A measure that was not given up missed"), "{text}");
+    assert!(!text.contains("A measure that counts missed"), "{text}");
     let text = answer_of(false, &["the robot stopped", "another thing"], |_| {});
-    let reported = "A measure that was not given up missed its deadline (tracker), and the run failed for 2 reasons, the \
+    let reported = "A measure that counts missed its deadline (tracker), and the run failed for 2 reasons, the \
                 first: the robot stopped";
     assert!(text.contains(reported), "{text}");
     let text = answer_of(false, &[], |_| {});
-    assert!(text.contains("A measure that was not given up missed its deadline (tracker)."), "{text}");
+    assert!(text.contains("A measure that counts missed its deadline (tracker)."), "{text}");
     // A claim that allows for misses: they are reported, and are no failure.
     for (misses_per_job, reported) in [
-        (
-            0.99,
-            "PASS: Every measure that was not given up kept what is claimed with enough evidence, in spite of misses",
-        ),
-        (0.9, "INCONCLUSIVE: The evidence shows neither a PASS nor a FAIL of what is claimed"),
+        (0.99, "PASS: Every measure that counts met its claim, with enough evidence, in spite of misses"),
+        (0.9, "INCONCLUSIVE: The evidence supports neither a PASS nor a FAIL of the claim"),
     ] {
         let claim = serde_json::json!({ "misses_per_job": misses_per_job, "confidence": 0.95 });
         let text = answer_of(false, &[], |header| header.verdict = serde_json::from_value(claim).unwrap());
@@ -455,11 +453,8 @@ fn the_verdict_is_about_all_chains_and_who_was_given_up_does_not_count() {
     chains(&root.path().join("takt"), "takt", true);
     chains(&root.path().join("cfs"), "cfs", false);
     let text = takt_report::text(&build(&collect(&[root.path()]).unwrap()));
-    assert!(
-        text.contains("FAIL") && text.contains("policy cfs: a measure that was not given up missed"),
-        "{text}"
-    );
-    assert!(text.contains("policy takt: every measure that was not given up met"), "{text}");
+    assert!(text.contains("FAIL") && text.contains("policy cfs: a measure that counts missed"), "{text}");
+    assert!(text.contains("policy takt: every measure that counts met"), "{text}");
     let table = |title: &str| {
         let document = build(&collect(&[root.path()]).unwrap());
         let found = document.tables().find(|table| table.title() == title).cloned();

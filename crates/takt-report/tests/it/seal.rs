@@ -93,7 +93,10 @@ fn a_finished_run_whose_seal_is_gone_loses_its_pass() {
     write_json(&path.join(RUN_FILE), &cut).unwrap();
     let (after, text) = verdict(path);
     assert_eq!(after, Verdict::Inconclusive);
-    assert!(text.contains("not ended in order") && !text.contains("says that it finished"), "{text}");
+    assert!(
+        text.contains("not stopped in an orderly way") && !text.contains("says that it finished"),
+        "{text}"
+    );
 }
 
 #[test]

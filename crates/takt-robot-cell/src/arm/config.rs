@@ -11,7 +11,7 @@ use takt_link_rtde::primary::PRIMARY_PORT;
 use takt_perception::{Capsule, CapsuleFrame, MAX_ROBOT_CAPSULES, box_capsules};
 use takt_rt::config::{SettingError, all_within, within};
 
-/// Where the arm's kinematics come from.
+/// Source of the arm's kinematics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KinematicsSource {
@@ -23,7 +23,7 @@ pub enum KinematicsSource {
     Nominal,
 }
 
-/// What a configured part moves with.
+/// Frame with which a configured part moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PartFrame {
@@ -38,9 +38,9 @@ pub enum PartFrame {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartShape {
-    /// What it is, for people.
+    /// Its name, for people.
     pub name: String,
-    /// What it moves with. Default the TCP.
+    /// Frame with which it moves. Default the TCP.
     #[serde(default)]
     pub frame: PartFrame,
     /// All points within a radius of a line.
@@ -85,12 +85,12 @@ pub enum HeldWhen {
     /// While the output that holds it is on.
     #[default]
     Output,
-    /// Always: for grippers without an output. What is in its place is then never seen, part or
+    /// Always: for grippers without an output. Anything in its place is then never seen, part or
     /// not.
     Always,
 }
 
-/// What the gripper holds.
+/// Part held by the gripper.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Held {
@@ -113,16 +113,16 @@ pub struct ShapeConfig {
     /// The arm: `ur3`, `ur5`, `ur10`, `ur3e`, `ur5e`, `ur10e`, `ur16e`, `ur20` or `ur30`. There is
     /// no default: a wrong arm would hide people where the real one is not.
     pub model: Model,
-    /// Where its kinematics come from. Default the controller.
+    /// Source of its kinematics. Default the controller.
     #[serde(default)]
     pub kinematics: KinematicsSource,
     /// Port of the controller's primary client interface. Default 30001, fixed on a real robot;
     /// with a simulator it is the simulator's.
     #[serde(default = "default_port")]
     pub primary_port: u16,
-    /// What every capsule is grown by, metres. Default 0.025: 10 mm for the calibration of arm and
-    /// camera, 10 mm for cables and labels, 5 mm for the smear of depth at edges. A hand nearer to
-    /// a link than this (and the growth with speed) is the robot.
+    /// Growth of every capsule, metres. Default 0.025: 10 mm for the calibration of arm and camera,
+    /// 10 mm for cables and labels, 5 mm for the smear of depth at edges. A hand nearer to a link
+    /// than this (and the growth with speed) is the robot.
     #[serde(default = "default_margin")]
     pub margin_m: f64,
     /// Standard deviation of the depth at one metre, metres; it grows with the square of the
@@ -142,7 +142,7 @@ pub struct ShapeConfig {
     /// Parts of the gripper. Default none.
     #[serde(default)]
     pub gripper: Vec<PartShape>,
-    /// What the gripper holds. Default nothing.
+    /// Part held by the gripper. Default nothing.
     #[serde(default)]
     pub held: Held,
 }
@@ -198,7 +198,11 @@ impl ShapeConfig {
             Err(SettingError::value(format!("robot.shape.{key}"), received, expected))
         };
         if !(0.0..=0.1).contains(&self.margin_m) {
-            return value("margin_m", &self.margin_m, "accepted are 0 to 0.1; people are not seen within it");
+            return value(
+                "margin_m",
+                &self.margin_m,
+                "accepted are 0 to 0.1, because people are not seen within it",
+            );
         }
         all_within(
             "robot.shape.",
@@ -210,7 +214,7 @@ impl ShapeConfig {
             ],
         )?;
         if self.primary_port == 0 {
-            return value("primary_port", &0, "accepted are 1 to 65535; a robot's is 30001");
+            return value("primary_port", &0, "accepted are 1 to 65535; a robot uses 30001");
         }
         let mut capsules = LINKS;
         for (list, parts) in [("gripper", &self.gripper), ("held.parts", &self.held.parts)] {
@@ -225,7 +229,7 @@ impl ShapeConfig {
         if capsules > MAX_ROBOT_CAPSULES {
             return Err(SettingError::conflict(
                 format!("robot.shape: {LINKS} links, gripper and held part make {capsules} capsules"),
-                format!("accepted are {MAX_ROBOT_CAPSULES}; a box counts for up to four"),
+                format!("at most {MAX_ROBOT_CAPSULES} are accepted; a box counts as up to four"),
             ));
         }
         Ok(())
@@ -259,7 +263,7 @@ impl PartShape {
                     return Err(SettingError::value("sides_m", sides, "accepted are 0.001 to 2"));
                 }
             }
-            _ => return Err(SettingError::conflict("capsule and box", "it needs either of them")),
+            _ => return Err(SettingError::conflict("capsule and box", "it needs one of them")),
         }
         Ok(())
     }
@@ -318,7 +322,7 @@ mod tests {
         }
         let many: ShapeConfig =
             ShapeConfig { gripper: vec![config.gripper[0].clone(); 30], ..config.clone() };
-        assert!(many.validate().unwrap_err().to_string().contains("accepted are 24"));
+        assert!(many.validate().unwrap_err().to_string().contains("at most 24 are accepted"));
         let neither = PartShape { capsule: None, ..config.gripper[0].clone() };
         assert!(neither.check().is_err());
         assert!(toml::from_str::<ShapeConfig>("margin_m = 0.02").unwrap_err().to_string().contains("model"));

@@ -11,8 +11,8 @@ use super::config::{PartFrame, ShapeConfig};
 /// maker's meshes, so the true links are thinner, each by its own.
 const THINNER: [f64; LINKS] = [0.97, 0.70, 0.81, 0.95, 0.66, 0.98, 0.99, 0.96];
 
-/// How far a cable stands out beyond the capsules of upper arm and forearm: within the margin, and
-/// beyond the model.
+/// Distance by which a cable stands out beyond the capsules of upper arm and forearm: within the
+/// margin, and beyond the model.
 const CABLE_OUT_M: f64 = 0.008;
 const CABLE_RADIUS_M: f64 = 0.01;
 

@@ -20,8 +20,8 @@ pub struct JointsAt {
 }
 
 impl JointsAt {
-    /// How wrong each angle can be when, besides, state and moment may be `time_error_s` apart and
-    /// a joint accelerates by `acceleration_rad_s2` at most.
+    /// Largest error of each angle if, in addition, state and moment may differ by `time_error_s`
+    /// and a joint accelerates by at most `acceleration_rad_s2`.
     pub fn errors_rad(&self, time_error_s: f64, acceleration_rad_s2: f64) -> [f64; 6] {
         let off_s = self.held_s + time_error_s;
         // Within `off_s` of a known speed, and between two states a line is off by an eighth of the

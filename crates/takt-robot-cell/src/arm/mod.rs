@@ -9,8 +9,8 @@
 //! - `margin_m`: calibration of arm and camera, cables, edges of depth images;
 //! - three standard deviations of the depth noise at the link's distance from the camera;
 //! - the joints' uncertainty times their levers: for each joint, (speed × (time error + time since
-//!   the state) + acceleration terms) × distance of the link from the joint's axis. What counts is
-//!   how link and camera move against each other: a camera on the tool moves with the last links.
+//!   the state) + acceleration terms) × distance of the link from the joint's axis. The motion of
+//!   link and camera against each other counts: a camera on the tool moves with the last links.
 
 mod config;
 mod drawn;

@@ -10,18 +10,18 @@ use super::config::{KinematicsSource, ShapeConfig};
 use super::shape::ArmShape;
 use crate::error::CellError;
 
-/// How long the controller may take to report its kinematics: it sends them ten times a second.
+/// Time that the controller may take to report its kinematics: it sends them ten times a second.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Most that a calibrated arm's flange may be away from the nominal one's, metres. Calibrations
 /// differ by millimetres; the two models that are nearest to each other by 20 mm and more.
 const MAX_CALIBRATION_M: f64 = 0.015;
 
-/// Where an arm's kinematics came from.
+/// An arm's kinematics, and their source.
 #[derive(Clone, Debug)]
 pub struct Kinematics {
     pub arm: Arm,
-    /// What must be said of them: they are not what was asked for.
+    /// Note that must be reported: they are not the requested ones.
     pub note: Option<String>,
 }
 
@@ -65,8 +65,8 @@ fn kinematics(config: &ShapeConfig, host: &str, port: u16) -> Result<Kinematics,
         Err(error) => Ok(Kinematics {
             arm: nominal,
             note: Some(format!(
-                "robot.shape.kinematics = \"controller\": not read ({error}); the maker's nominal values of a {} are \
-                 used. Open port {port}, or say \"nominal\"",
+                "robot.shape.kinematics = \"controller\": not read ({error}); the maker's nominal values for a {} are used. Open port \
+                 {port}, or set \"nominal\"",
                 name(config.model)
             )),
         }),

@@ -10,7 +10,7 @@ use super::config::{HeldWhen, PartFrame, PartShape, ShapeConfig};
 use super::joints::JointsAt;
 use crate::ssm::MAX_TOOL_M;
 
-/// What the camera moves with, as far as its place is found from the robot's state.
+/// Frame with which the camera moves, as far as its place follows from the robot's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Viewpoint {
     /// It stands still, or its place is known otherwise: links move against it with the joints
@@ -64,8 +64,8 @@ impl ArmShape {
         &self.body
     }
 
-    /// What the robot occupied for a camera at `camera_in_base`; nothing where its links turn too
-    /// fast to report, or the tool is not where they end. Allocates nothing.
+    /// Space of the robot for a camera at `camera_in_base`; none if its links turn too fast to
+    /// report, or the tool is not at their end. Allocates nothing.
     pub fn at(
         &self,
         joints: &JointsAt,
@@ -104,9 +104,9 @@ impl ArmShape {
     }
 }
 
-/// Where a link may have moved farther than this, the robot's shape is not known: half a metre of
-/// nothing but robot would hide whoever stands beside it. The noise of depth, which grows with the
-/// distance alone, is bounded by its key.
+/// Motion of a link beyond which the robot's shape is unknown: half a metre of robot would hide
+/// anybody next to it. The noise of depth, which grows with the distance alone, is bounded by its
+/// key.
 const MAX_GROWTH_M: f64 = 0.5;
 
 /// By how much capsules grow in one frame.

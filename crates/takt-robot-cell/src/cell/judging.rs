@@ -1,5 +1,5 @@
-//! Who judges the frames: the cameras' own threads on the CPU, or the GPU's worker process, with a
-//! fallback in the cameras' threads.
+//! Judging of the frames: by the cameras' own threads on the CPU, or by the GPU's worker process,
+//! with a fallback in the cameras' threads.
 
 use std::sync::atomic::AtomicBool;
 
@@ -19,16 +19,16 @@ use crate::error::CellError;
 use crate::tasks::Role;
 use crate::threads::Judging;
 
-/// What `prepare_judging` hands on.
+/// Result of `prepare_judging`.
 pub(super) struct Prepared {
     pub judging: Vec<Judging>,
     pub detector: Option<DetectorService>,
     pub detector_thread: Option<thread::Handle>,
     pub supervisor: Option<Supervisor>,
     pub worker_records: Vec<Consumer<Record>>,
-    /// What judges, in words.
+    /// The judge, in words.
     pub engine: String,
-    /// What must be said of it.
+    /// Note that must be reported.
     pub note: Option<String>,
 }
 
@@ -169,7 +169,7 @@ fn there(
         Supervisor::start(setup, program, fallbacks, progress, stop).map_err(failed)?;
     let about = supervisor.facts().about;
     let engine =
-        format!("{}, driver {}: {} (in a process of its own)", about.device, about.driver, about.engine);
+        format!("{}, driver {}: {} (in a separate process)", about.device, about.driver, about.engine);
     let (detector, detector_thread) =
         local.map_or((None, None), |local| (local.detector, local.detector_thread));
     Ok(Prepared {
@@ -183,7 +183,7 @@ fn there(
     })
 }
 
-/// What the worker was not granted, or must be known of it, a sentence each.
+/// Settings that the worker was not granted, and other notes on it, one sentence each.
 pub(super) fn not_granted(facts: &WorkerFacts) -> Vec<String> {
     let refused = facts.threads.iter().flat_map(|thread| {
         let differences = thread.granted.differences.iter();

@@ -44,30 +44,30 @@ use prepare::{open_feeds, prepare_machine, prepare_shape, settings, simulate};
 /// Records that a starving collector may fall behind: a minute of SSM jobs at 500 Hz and more.
 const RING_CAPACITY: usize = 1 << 16;
 
-/// How long the program on the robot may take to prove its watchdog: several challenges, half a
+/// Time that the program on the robot may take to prove its watchdog: several challenges, half a
 /// second each.
 const PROOF_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often new threads of libraries are looked for.
+/// Period of the search for new threads of libraries.
 const CENSUS_PERIOD: Duration = Duration::from_millis(500);
 
-/// How long a cell that is dropped, not stopped, waits for its SSM task to command the stop.
+/// Time that a cell that is dropped, not stopped, waits for its SSM task to command the stop.
 const LAST_STOP_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Time between the last thread's start and the first frame.
 const START_DELAY_NS: u64 = 200_000_000;
 
-/// What the cell's threads leave behind.
+/// Records left by the cell's threads.
 #[derive(Debug)]
 pub struct Records {
     pub jobs: Consumer<SsmJob>,
     /// Every judged frame, a ring per camera.
     pub frames: Vec<Consumer<FrameRecord>>,
-    /// What the perception process answered and did; empty where there is none.
+    /// Answers and events of the perception process; empty without one.
     pub worker: Vec<Consumer<Record>>,
 }
 
-/// How a cell starts.
+/// Options for starting a cell.
 #[derive(Default)]
 pub struct StartOptions<'a> {
     /// Whether perception draws masks for a view: a little more work per frame.
@@ -90,7 +90,7 @@ fn unless_stopped(stop: &AtomicBool) -> Result<(), CellError> {
     if stop.load(Ordering::Acquire) { Err(CellError::Stopped) } else { Ok(()) }
 }
 
-/// What one camera shows to a view.
+/// Data of one camera for a view.
 #[derive(Debug)]
 pub struct CameraPorts {
     pub frames: Reader<Frame>,
@@ -100,7 +100,7 @@ pub struct CameraPorts {
     pub overlays: Option<Reader<Overlay>>,
 }
 
-/// What a view and a collector may look at. Reading never delays a writer.
+/// Data for a view and a collector. Reading never delays a writer.
 #[derive(Debug)]
 pub struct ViewPorts {
     pub cameras: Vec<CameraPorts>,
@@ -409,7 +409,7 @@ impl Cell {
     fn prove_watchdog(&mut self, stop: &AtomicBool) -> Result<(), CellError> {
         if !self.config.ssm.require_watchdog {
             self.warnings.push(
-                "robot: ssm.require_watchdog = false: nobody has proved that the robot stops when this computer dies"
+                "robot: ssm.require_watchdog = false: it is not proved that the robot stops when this computer fails"
                     .to_owned(),
             );
             return Ok(());
@@ -439,17 +439,21 @@ impl Cell {
         Ok(())
     }
 
-    /// What the run lacks of the watchdog's proof, if anything.
+    /// Missing part of the watchdog's proof, if any.
     fn watchdog_missing(&self) -> Option<String> {
         if !self.config.ssm.require_watchdog {
             return None;
         }
         let proved = self.facts.watchdog_proved();
         (!proved || self.facts.moved_without_proof()).then(|| {
-            let when = if proved { "only after it had been let move" } else { "never" };
+            let answered = if proved {
+                "answered Takt's watchdog only after the robot was allowed to move"
+            } else {
+                "never answered Takt's watchdog"
+            };
             format!(
-                "robot: the program on the robot proved Takt's watchdog {when}: it does not stop when this computer \
-                 dies; include takt_watchdog.script in it"
+                "robot: the robot's program {answered}, so it does not stop when this computer fails: include \
+                 takt_watchdog.script in it"
             )
         })
     }
@@ -467,7 +471,7 @@ impl Cell {
         self.records.take()
     }
 
-    /// What views may look at; `None` when taken already.
+    /// Data for views; `None` if already taken.
     pub fn take_view(&mut self) -> Option<ViewPorts> {
         self.ports.take()
     }
@@ -524,7 +528,7 @@ impl Cell {
         terms(&self.config.ssm, &self.config.tasks, facts.delays(), facts.capture_to_command_ns())
     }
 
-    /// What the SSM job knows of the robot's link and program.
+    /// The SSM job's knowledge of the robot's link and program.
     pub fn robot_facts(&self) -> Arc<SsmFacts> {
         Arc::clone(&self.facts)
     }
@@ -534,7 +538,7 @@ impl Cell {
         self.dashboard.as_ref().map_or_else(Vec::new, DashboardStopper::results)
     }
 
-    /// Which inference engine runs, and why.
+    /// The running inference engine, and the reason.
     pub fn engine(&self) -> &str {
         &self.engine
     }
@@ -620,7 +624,7 @@ impl Cell {
         }
         if self.disobeyed.load(Ordering::Acquire) {
             problems.push(format!(
-                "the robot did not follow the last stop within {:?}: its target speed stayed above 0",
+                "the robot did not obey the last stop within {:?}: its target speed stayed above 0",
                 self.config.tasks.ssm.period() * jobs_to_stand(&self.config)
             ));
         }
@@ -635,7 +639,7 @@ fn jobs_to_stand(config: &CellConfig) -> u32 {
     (config.ssm.obey_within_ms() / period_ms).ceil().clamp(1.0, 100_000.0) as u32
 }
 
-/// What `start_perception` hands on.
+/// Result of `start_perception`.
 #[derive(Default)]
 struct Wired {
     detections: Vec<Reader<Detections>>,
@@ -644,7 +648,7 @@ struct Wired {
     views: Vec<CameraPorts>,
 }
 
-/// What runs although nobody has seen it find people.
+/// Networks that run although they have not been proved to find people.
 fn unproved(config: &CellConfig) -> impl Iterator<Item = String> {
     let perception = &config.perception;
     let networks = [
@@ -652,6 +656,6 @@ fn unproved(config: &CellConfig) -> impl Iterator<Item = String> {
         ("segmenter", perception.segmenter.enabled && perception.segmenter.accept_unproved),
     ];
     networks.into_iter().filter(|(_, accepted)| *accepted).map(|(name, _)| {
-        format!("perception.{name}.accept_unproved = true: the model was not seen to find people")
+        format!("perception.{name}.accept_unproved = true: the model has not been proved to find people")
     })
 }

@@ -13,7 +13,7 @@ use super::Cell;
 use crate::error::CellError;
 use crate::tasks::{Role, TaskSet};
 
-/// How SCHED_DEADLINE and placement came together.
+/// Method that combined SCHED_DEADLINE with placement.
 #[derive(Debug, Serialize)]
 pub struct Placed {
     /// The way that held; absent when none did, and the threads are not pinned.
@@ -23,7 +23,7 @@ pub struct Placed {
     pub description: String,
     /// The ways that were tried and did not hold, and why.
     pub closed: Vec<String>,
-    /// What lasts as long as the threads.
+    /// State that lasts as long as the threads.
     #[serde(skip)]
     _pinned: Option<Pinned>,
 }
@@ -31,7 +31,7 @@ pub struct Placed {
 /// The control group that the cell's SCHED_RR threads share, as a run notes it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Grouped {
-    /// Where it is.
+    /// Its path.
     pub path: String,
     /// Budget in each period, of each CPU.
     pub runtime_us: u64,
@@ -49,7 +49,7 @@ fn needs_a_way(settings: &ThreadSettings) -> bool {
     part && matches!(settings.policy, Policy::Deadline { .. })
 }
 
-/// What a thread starts with, where its policy and CPUs are given from outside once it is there.
+/// Initial settings of a thread whose policy and CPUs are set from outside later.
 pub(super) fn before_placing(settings: &ThreadSettings) -> ThreadSettings {
     if !needs_a_way(settings) {
         return settings.clone();
@@ -83,7 +83,7 @@ impl Cell {
         let closed: Vec<String> = closed.iter().map(ToString::to_string).collect();
         let (way, description) = match &outcome {
             Ok(pinned) => (Some(pinned.way), format!("pinned: {}", pinned.way)),
-            Err(_) => (None, "not pinned: no way holds here".to_owned()),
+            Err(_) => (None, "not pinned: no method works here".to_owned()),
         };
         for report in &mut self.reports {
             let granted = &mut report.granted;
@@ -125,7 +125,7 @@ impl Cell {
     }
 
     /// Takes every SCHED_RR thread of the cell into its group: its own, and those that libraries
-    /// have spawned until now. What these spawn later is in it from its beginning.
+    /// have spawned until now. Threads that these spawn later belong to it from their beginning.
     pub(crate) fn fill_group(&mut self) {
         let Some(group) = &mut self.group else { return };
         let is_rr = |policy: &Policy| matches!(policy, Policy::RoundRobin { .. });
@@ -145,7 +145,7 @@ impl Cell {
         }
     }
 
-    /// How reservations and their CPUs came together; `None` where no task asked for both.
+    /// Method that combined reservations with their CPUs; `None` if no task requested both.
     pub fn placed(&self) -> Option<&Placed> {
         self.placed.as_ref()
     }
@@ -164,7 +164,7 @@ impl Cell {
     }
 }
 
-/// Why the kernel gave something else, in place of what reading back alone can show.
+/// Explains a different setting by the kernel, instead of the plain value read back.
 fn explain(difference: &mut Difference, closed: &[String], refused: Option<&str>) {
     match (difference.setting.as_str(), refused) {
         ("cpus", _) => {
@@ -173,8 +173,8 @@ fn explain(difference: &mut Difference, closed: &[String], refused: Option<&str>
                  pinned; tried: {}",
                 closed.join("; ")
             );
-            difference.fix = "boot with isolcpus= and that CPU alone, start the program in an exclusive cpuset of it, run as root, \
-                              or leave tasks.ssm_cpus and tasks.perception_cpus out"
+            difference.fix = "boot with isolcpus= and only that CPU, start the program in an exclusive cpuset with it, run as root, or \
+                 omit tasks.ssm_cpus and tasks.perception_cpus"
                 .to_owned();
         }
         ("policy", Some(refused)) => difference.reason = refused.to_owned(),

@@ -1,4 +1,4 @@
-//! What must stand before the cell's own threads start: machine, robot, cameras, networks.
+//! Prepares everything that the cell's own threads need: machine, robot, cameras, networks.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ pub(super) fn simulate(
     while simulator.thread_id() == 0 && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));
     }
-    census::exempt(simulator.thread_id(), "stands for the robot controller's own computer");
+    census::exempt(simulator.thread_id(), "replaces the robot controller's own computer");
     let address = simulator.rtde_address();
     rtde.host = address.ip().to_string();
     rtde.port = address.port();
@@ -125,8 +125,8 @@ pub(super) fn open_feeds(
     Ok((feeds, acquisitions, frames))
 }
 
-/// What a rendered scene is reported: where its camera is and, where that is asked for, where the
-/// simulated arm is.
+/// Surroundings of a rendered scene: the pose of its camera and, if requested, of the simulated
+/// arm.
 fn surroundings(
     config: &CellConfig,
     camera: &CellCamera,

@@ -27,7 +27,7 @@ const HIGHEST_FLOOR_M: f64 = 0.2;
 /// one that is configured there would hide everybody near the robot.
 const SHOULDER_M: f32 = 0.1;
 
-/// What 16-bit millimetres hold, metres.
+/// Largest distance in 16-bit millimetres, metres.
 const FARTHEST_M: f64 = 65.6;
 
 pub(super) fn validate(config: &CellConfig) -> Result<(), CellConfigError> {
@@ -55,7 +55,7 @@ pub(super) fn validate(config: &CellConfig) -> Result<(), CellConfigError> {
         let floor_m = f64::from(config.perception.occupancy.floor_m);
         if camera.mount.frame == MountFrame::Base && height_m <= floor_m {
             let accepted =
-                format!("accepted is a place above the floor, perception.occupancy.floor_m = {floor_m}");
+                format!("accepted: a place above the floor, perception.occupancy.floor_m = {floor_m}");
             let error = SettingError::value("mount.position_m, height", height_m, accepted);
             return Err(place(error).into());
         }
@@ -76,8 +76,7 @@ pub(super) fn validate(config: &CellConfig) -> Result<(), CellConfigError> {
             "tasks.strict = true with ssm.require_watchdog = {}, ssm.require_program = {}",
             config.ssm.require_watchdog, config.ssm.require_program
         );
-        let expected =
-            "a strict run proves that a program with the watchdog runs; set both to true, or run leniently";
+        let expected = "a strict run proves that a program with the watchdog is running; set both to true, or set tasks.strict = false";
         return Err(SettingError::conflict(keys, expected).into());
     }
     let robot = &config.robot;
@@ -96,7 +95,7 @@ fn volume(config: &CellConfig) -> Result<(), SettingError> {
     let Volume { min_m, max_m } = &config.perception.occupancy.volume;
     if !(0..2).all(|axis| min_m[axis] <= 0.0 && max_m[axis] >= 0.0) {
         let keys = format!("perception.occupancy.volume from {min_m} to {max_m}");
-        return Err(SettingError::conflict(keys, "it must hold x = 0, y = 0, where the robot stands"));
+        return Err(SettingError::conflict(keys, "it must contain x = 0, y = 0, where the robot stands"));
     }
     let floor_m = f64::from(config.perception.occupancy.floor_m);
     if floor_m > HIGHEST_FLOOR_M {
@@ -114,7 +113,8 @@ fn volume(config: &CellConfig) -> Result<(), SettingError> {
             "perception.occupancy.static_boxes, {:?} from {} to {}",
             fixture.name, fixture.min_m, fixture.max_m
         );
-        let expected = format!("it must not hold x = 0, y = 0, z = {SHOULDER_M}, where the robot itself is");
+        let expected =
+            format!("it must not contain x = 0, y = 0, z = {SHOULDER_M}, where the robot itself is");
         return Err(SettingError::conflict(keys, expected));
     }
     let size = |low: [f32; 3], high: [f32; 3]| -> f64 {
@@ -128,7 +128,7 @@ fn volume(config: &CellConfig) -> Result<(), SettingError> {
         let share = 100.0 * taken / whole;
         return Err(SettingError::conflict(
             format!("perception.occupancy.static_boxes take {share:.0} % of perception.occupancy.volume"),
-            "accepted are up to 50 %, nobody is seen within them",
+            "accepted are up to 50 %, because nobody is seen within them",
         ));
     }
     Ok(())

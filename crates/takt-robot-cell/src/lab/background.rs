@@ -12,21 +12,21 @@ use takt_perception::{BackgroundError, BackgroundLearner, FramePose, FrameView, 
 use super::CellFile;
 use super::standing::Standing;
 
-/// Why a camera learned nothing.
+/// Reason why a camera learned nothing.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NotLearned {
     /// It does not stand still.
-    #[error("it rides on the robot: only a camera with mount.frame = \"base\" has a background")]
+    #[error("it is mounted on the robot: only a camera with mount.frame = \"base\" has a background")]
     OnRobot,
     /// It delivered no more.
-    #[error("the camera failed while it learned")]
+    #[error("the camera failed while learning its background")]
     Failed,
-    /// What it saw.
+    /// The error in its pictures.
     #[error(transparent)]
     Background(#[from] BackgroundError),
 }
 
-/// What became of one camera.
+/// Result for one camera.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Learned {
     pub camera: String,
@@ -45,8 +45,8 @@ struct Learning {
 /// each into `folder`; a file that is there is replaced. When `stop` is set before, nothing is
 /// written.
 ///
-/// What has no depth while it learns is expected to have none from then on: nobody may be in the
-/// pictures, not even one who stands still.
+/// Pixels without depth during learning are expected to have none from then on: nobody may be in
+/// the pictures, not even standing still.
 ///
 /// Nothing is asked of the robot: it must stand outside of the pictures, or where it always has
 /// depth, because the place that it hides is learned as it looks.
@@ -88,11 +88,10 @@ pub fn learn(
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    // Whoever breaks off may do so because somebody walked in.
+    // Learning may have been aborted because somebody walked in.
     if stop.load(Ordering::Acquire) {
         return Err(LabError::Config(
-            "learning was broken off: nothing was written, and files that were there are as before"
-                .to_owned(),
+            "learning was aborted: nothing was written, and existing files are unchanged".to_owned(),
         ));
     }
     for Learning { mut camera, mut learner, .. } in cameras {

@@ -19,7 +19,7 @@ const NOISE: &str = "noise";
 const POLICY: &str = "policy";
 const DESIGN: &str = "design";
 
-/// What is varied, and how often each combination runs.
+/// Varied factors, and the number of runs of each combination.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matrix {
     /// Scheduler configurations.
@@ -33,8 +33,8 @@ pub struct Matrix {
 }
 
 /// The campaign `sentryrt1` with this matrix, over `file` and, where there is one, another design
-/// that takes turns with it in every combination. What a `[scale]` asks for must be settled: the
-/// runs do as the configurations say.
+/// that takes turns with it in every combination. A `[scale]` must be settled: the runs follow the
+/// configurations.
 ///
 /// # Errors
 /// [`LabError::Config`] for values that are there twice.
@@ -76,7 +76,7 @@ pub fn campaign(
     Ok(campaign)
 }
 
-/// One cell of the matrix over its repetitions. What is measured is null where no repetition was,
+/// One cell of the matrix over its repetitions. Measurements are null if no repetition has them,
 /// because its policy was not granted or its runs failed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BenchRow {
@@ -108,11 +108,10 @@ pub struct BenchRow {
     /// The verdict on each run in one sentence.
     #[serde(default)]
     pub sentences: Vec<String>,
-    /// How much work was done, all repetitions.
+    /// Amount of work, all repetitions.
     #[serde(default)]
     pub work: Option<Work>,
-    /// What the comparison with CFS+CFS under the same noise says; null for CFS+CFS itself, and
-    /// without it.
+    /// Comparison with CFS+CFS under the same noise; null for CFS+CFS itself, and without it.
     #[serde(default)]
     pub against_cfs: Option<Against>,
     /// Greatest share of the processor time that the hypervisor took in one repetition.
@@ -143,7 +142,7 @@ pub struct Against {
     pub mean_percent: Option<f64>,
     /// Worst, percent; null likewise.
     pub worst_percent: Option<f64>,
-    /// Why neither side is called better: less work, each kind beyond its tolerance.
+    /// Reasons why neither side is called better: less work, each kind beyond its tolerance.
     pub refused: Vec<String>,
 }
 
@@ -208,7 +207,7 @@ fn rows_of(campaign: &Campaign, design: usize) -> Result<Vec<BenchRow>, LabError
     Ok(rows)
 }
 
-/// A run's own summary. Where its files are not what the run left, it has no verdict.
+/// A run's own summary. If its files were changed after the run, it has no verdict.
 fn believed(path: &Path) -> Result<CellSummary, LabError> {
     let dir = RunDir::open(path)?;
     let mut summary: CellSummary = dir.read_json(SUMMARY_FILE)?;
@@ -283,8 +282,8 @@ fn tasks(runs: &[CellSummary]) -> Vec<BenchTask> {
     tasks
 }
 
-/// What a row is against CFS+CFS under the same noise; `None` for CFS+CFS itself and where it was
-/// not measured. Neither side is called better by a figure when it did less work than the other.
+/// Compares a row with CFS+CFS under the same noise; `None` for CFS+CFS itself, and if that was not
+/// measured. A side that did less work than the other is not called better.
 pub fn against_cfs(row: &BenchRow, rows: &[BenchRow]) -> Option<Against> {
     let cfs = rows.iter().find(|r| r.policy == PolicyMix::CfsCfs && r.noise == row.noise)?;
     if row.policy == PolicyMix::CfsCfs {
@@ -302,7 +301,7 @@ pub fn against_cfs(row: &BenchRow, rows: &[BenchRow]) -> Option<Against> {
         }
         against.mean_percent = against.mean_percent.filter(|_| !better(mean, sign));
         against.worst_percent = against.worst_percent.filter(|_| !better(worst, sign));
-        against.refused.extend(less.into_iter().map(|why| format!("{} did less: {why}", side.policy)));
+        against.refused.extend(less.into_iter().map(|why| format!("{} did less work: {why}", side.policy)));
     }
     Some(against)
 }
@@ -354,7 +353,7 @@ mod tests {
         let less = against(row(cfs, 100.0, 1500), row(dl, 20.0, 500));
         assert_eq!((less.mean_percent, less.worst_percent), (None, None));
         assert!(
-            less.refused[0].starts_with("DL+RR did less: frames judged: 50.0 a second"),
+            less.refused[0].starts_with("DL+RR did less work: frames judged: 50.0 a second"),
             "{:?}",
             less.refused
         );

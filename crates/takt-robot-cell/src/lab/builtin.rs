@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use takt_lab::LabError;
 use takt_rundir::sha256;
 
-/// What a path of a built-in recording begins with.
+/// Prefix of the path of a built-in recording.
 pub const PREFIX: &str = "builtin:";
 
 struct Recording {
@@ -34,7 +34,8 @@ pub fn names() -> Vec<&'static str> {
     RECORDINGS.iter().map(|r| r.name).collect()
 }
 
-/// Where a built-in recording lies as a file: unpacked into the user's cache folder on first use.
+/// Path of a built-in recording as a file, which is unpacked into the user's cache folder on first
+/// use.
 ///
 /// # Errors
 /// [`LabError::Files`] for an unknown name, [`LabError::Files`] when the cache cannot be written.
@@ -45,7 +46,7 @@ pub fn unpack(name: &str) -> Result<PathBuf, LabError> {
 fn unpack_into(cache: &Path, name: &str) -> Result<PathBuf, LabError> {
     let Some(recording) = RECORDINGS.iter().find(|r| r.name == name) else {
         return Err(LabError::Config(format!(
-            "recording \"{PREFIX}{name}\": built in are {}",
+            "recording \"{PREFIX}{name}\" does not exist; built in: {}",
             names().iter().map(|n| format!("{PREFIX}{n}")).collect::<Vec<_>>().join(", ")
         )));
     };

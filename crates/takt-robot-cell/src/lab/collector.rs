@@ -32,16 +32,16 @@ use crate::ssm::{Decision, SsmConfig, terms};
 use crate::tasks::TaskSet;
 use crate::view::{CameraList, CellStatus, Label, ProtectiveStatus, ReactionStatus, ThreadSummary};
 
-/// How often rings are drained: often enough for a live view.
+/// Period of draining the rings: short enough for a live view.
 const PERIOD: Duration = Duration::from_millis(50);
 
 /// Records taken from a ring at once.
 const BATCH: usize = 512;
 
-/// What the views are reported besides records.
+/// Data for the views besides records.
 #[derive(Debug)]
 pub struct Board {
-    /// Where the status goes.
+    /// Destination of the status.
     pub status: Writer<CellStatus>,
     pub robot: Reader<RobotState>,
     /// Policy label.
@@ -50,7 +50,7 @@ pub struct Board {
     pub ssm: SsmConfig,
     /// The task set, for the reaction time that is tolerated.
     pub tasks: TaskSet,
-    /// What the SSM job measures of the robot's link.
+    /// Measurements of the robot's link by the SSM job.
     pub facts: Arc<SsmFacts>,
     /// Deadline of the critical path, milliseconds.
     pub deadline_ms: f64,
@@ -67,7 +67,7 @@ fn job_sample(measure: &Measure) -> Option<Sample<SsmJob>> {
     }
 }
 
-/// What of a judged frame a measure is.
+/// Extracts a measure's sample from a judged frame.
 fn frame_sample(measure: &Measure) -> Option<Sample<FrameRecord>> {
     match measure.name.as_str() {
         PERCEPTION_RESPONSE => {
@@ -87,7 +87,7 @@ fn reaction_sample(measure: &Measure) -> Option<Sample<Reaction>> {
 /// File of what the thread that times the run saw go wrong.
 pub(super) const TROUBLES_FILE: &str = "cell-troubles.json";
 
-/// What goes wrong and leaves no record, a sentence each: it must outlive a kill as records do.
+/// Faults that leave no record, one sentence each: they must outlive a kill as records do.
 pub(super) type Troubles = Arc<Mutex<Vec<String>>>;
 
 /// The sample files.
@@ -150,7 +150,7 @@ pub struct CellCollector {
     reporter: JobReporter,
 }
 
-/// What the collector ends with.
+/// Result of the collector.
 #[derive(Clone, Copy, Debug)]
 pub struct Collected {
     /// Records that found their ring full.
@@ -423,7 +423,7 @@ fn protective(board: &Board) -> ProtectiveStatus {
     }
 }
 
-/// Why the robot stands, for the person in front of the cell.
+/// Reason of the robot's stop, for the person in front of the cell.
 pub(super) fn stop_reason(decision: &Decision, name: impl Fn(u32) -> String) -> String {
     match decision.fault {
         _ if !decision.stop => String::new(),
@@ -436,7 +436,7 @@ pub(super) fn stop_reason(decision: &Decision, name: impl Fn(u32) -> String) -> 
             Some(camera) => format!("somebody at {:.2} m (camera {})", decision.separation_m, name(camera)),
             None => format!("somebody at {:.2} m", decision.separation_m),
         },
-        None => "waiting until the field stays clear".to_owned(),
+        None => "waiting for the field to stay clear".to_owned(),
     }
 }
 

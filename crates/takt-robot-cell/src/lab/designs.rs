@@ -8,8 +8,8 @@ use super::bench::BenchRow;
 use super::work::Work;
 use crate::tasks::PolicyMix;
 
-/// How much smaller the share of judged frames may be on a side that is called faster. 2 %: what
-/// the edges of a short window come to.
+/// Largest deficit in the share of judged frames on a side that is called faster. 2 %: the edges of
+/// a short window.
 pub const WORK_TOLERANCE: f64 = 0.02;
 
 /// One design in one cell of the matrix, all repetitions.
@@ -64,7 +64,7 @@ pub struct DesignRow {
     pub mean_lower_percent: Option<f64>,
     /// The same of the worst value.
     pub worst_lower_percent: Option<f64>,
-    /// Why nothing is said.
+    /// Reason why nothing is stated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub withheld: Option<String>,
 }
@@ -95,7 +95,7 @@ fn design_row(row: &BenchRow, other: &BenchRow) -> DesignRow {
         faster(&against, &own).then(|| less_work(other, row)),
     ];
     let withheld = if own.judged.unwrap_or(0) == 0 || against.judged.unwrap_or(0) == 0 {
-        Some("nothing was judged on one side".to_owned())
+        Some("one side judged nothing".to_owned())
     } else if (mine - theirs).abs() > WORK_TOLERANCE && (mine < theirs) == below(own.mean_ms, against.mean_ms)
     {
         let (fewer, more) = (mine.min(theirs), mine.max(theirs));

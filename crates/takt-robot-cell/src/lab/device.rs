@@ -1,5 +1,5 @@
-//! What the safety cell's perception process did for each camera, and what went wrong there, as
-//! tracks of a Perfetto file.
+//! Activity of the safety cell's perception process for each camera, and its faults, as tracks of a
+//! Perfetto file.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -18,7 +18,7 @@ use super::worker_rows::{GPU_EVENTS, GPU_FRAMES};
 #[derive(Debug)]
 pub(super) struct DeviceTracks {
     name: &'static str,
-    /// What concerns no single camera: a process that ended, a breaker that the supervisor opened.
+    /// Events of no single camera: a process that ended, a breaker that the supervisor opened.
     marks: Vec<DeviceMark>,
     cameras: Vec<CameraTrack>,
 }
@@ -103,7 +103,7 @@ impl DeviceTracks {
         usize::try_from(index).ok().and_then(|index| self.cameras.get_mut(index))
     }
 
-    /// What of it lies, in part, in times that are kept.
+    /// The part that lies, at least partly, in kept times.
     fn kept(&self, kept: &dyn Fn(u64, u64) -> bool) -> Self {
         let marks = |marks: &[DeviceMark]| {
             marks.iter().filter(|mark| kept(mark.time_ns, mark.time_ns)).cloned().collect()
@@ -246,7 +246,7 @@ mod tests {
             assert_eq!(times(&left.marks), [("overrun", 150), ("late", 190)]);
             assert_eq!(left.marks[0].details[0], ("cause".to_owned(), Argument::Text("why, so".to_owned())));
             assert!(left.marks[0].details.contains(&("frame".to_owned(), Argument::Number(7))));
-            // What came late was work, too, and stands in its place in time.
+            // Late work counts, too, and stands at its place in time.
             let work: Vec<_> =
                 left.work.iter().map(|work| (work.name.as_str(), work.index, work.start_ns)).collect();
             assert_eq!(work, [("upload", 7, 110), ("upload", 8, 210)]);

@@ -25,13 +25,12 @@ pub const DEMO: &str = include_str!("../../../../robots/demo.toml");
 /// The paper's own configuration, replayed.
 pub const SENTRYRT1: &str = include_str!("../../../../robots/sentryrt1.toml");
 
-/// What files of earlier versions may say: words of the error that names it, and what to write
-/// instead.
+/// Keys of earlier versions: words of the error that names them, and the text to write instead.
 const GONE: [(&[&str], &str); 2] = [
     (
         &["unknown field `process`", "`device`"],
-        "perception runs in the cell's threads (perception.device = \"cpu\") or in the GPU's worker process (\"cuda\", \
-         \"tensorrt\", \"auto\"): leave perception.process out",
+        "perception runs in the cell's threads (perception.device = \"cpu\") or in the GPU's worker process (\"cuda\", \"tensorrt\", \
+         \"auto\"): omit perception.process",
     ),
     (
         &["unknown variant `v4l2`"],
@@ -60,7 +59,7 @@ impl CameraMode {
     }
 }
 
-/// What is read of a file of cameras; its other keys are that cell's.
+/// The keys read from a file of cameras; its other keys are that cell's.
 #[derive(Deserialize)]
 struct CamerasOf {
     cameras: Vec<CellCamera>,
@@ -73,8 +72,8 @@ pub struct CellFile {
     /// Name and claims.
     #[serde(flatten, skip_deserializing)]
     pub envelope: Envelope,
-    /// Which kind the cameras are of, so that nobody takes one for the other (SentryRT-1, Table
-    /// II): a run whose cameras are of another kind does not start. Absent: nothing is said of it.
+    /// Kind of the cameras, so that nobody confuses them (SentryRT-1, Table II): a run whose
+    /// cameras are of another kind does not start. Absent: nothing is said of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub camera_mode: Option<CameraMode>,
     /// A file with `[[cameras]]` of one's own, such as a live cell's: what `camera_mode =
@@ -98,14 +97,14 @@ pub struct CellFile {
     /// The web view.
     #[serde(default)]
     pub view: ViewConfig,
-    /// What may be lost between the cell and its cameras and controller.
+    /// Limits of losses between the cell and its cameras and controller.
     #[serde(default)]
     pub losses: CellLosses,
     /// The rule by which less is run where a machine cannot carry this configuration. Absent:
     /// everything is run, and what a machine cannot carry is late.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<ScaleRule>,
-    /// What that rule decided; benches, campaigns and runs write it.
+    /// Decision of that rule, written by benches, campaigns and runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled: Option<Scaled>,
 }
@@ -217,7 +216,7 @@ impl CellFile {
                 "name a file with your cameras, such as robots/live.toml with your serial numbers: physical_cameras = \
                  \"FILE\" (`takt campaign run … --set physical_cameras=FILE`)",
             ),
-            CameraMode::Virtual => ("on a cable", "set camera_mode = \"physical\", or leave the key out"),
+            CameraMode::Virtual => ("on a cable", "set camera_mode = \"physical\", or omit the key"),
         };
         Err(LabError::Config(format!(
             "camera_mode = \"{}\": camera \"{}\" is {is}; {fix}",
@@ -238,7 +237,7 @@ impl CellFile {
         self.view.check().map_err(CellConfigError::View)
     }
 
-    /// What the cell itself needs of it.
+    /// The cell's own configuration.
     pub fn cell(&self) -> CellConfig {
         CellConfig {
             name: self.envelope.name.clone(),
@@ -284,7 +283,7 @@ mod tests {
     #[test]
     fn what_is_no_longer_there_is_refused_with_what_to_write_instead() {
         let message = error(&format!("{DEMO}\n[perception]\nprocess = true"));
-        assert!(message.contains("process") && message.contains("leave perception.process out"), "{message}");
+        assert!(message.contains("process") && message.contains("omit perception.process"), "{message}");
         let message = error(&DEMO.replacen("backend = \"replay\"", "backend = \"v4l2\"", 1));
         assert!(message.contains("line ") && message.contains("backend = \"realsense\""), "{message}");
     }

@@ -1,4 +1,4 @@
-//! What perception on a GPU must reach, measured: each requirement with its figure, or with why it
+//! Requirements of perception on a GPU, measured: each with its figure, or with the reason why it
 //! could not be run.
 
 use std::fmt;
@@ -31,10 +31,10 @@ pub const MIN_OVERLAP: f64 = 0.98;
 pub const MAX_DISTANCE_M: f64 = 0.01;
 /// p99.9 of perception of one frame, arrival to result, milliseconds.
 pub const PERCEPTION_P999_MS: f64 = 5.0;
-/// How many times lower the worst reaction under interference must be with the mitigations.
+/// Factor by which the mitigations must lower the worst reaction under interference.
 pub const MIN_RATIO: f64 = 5.0;
 
-/// How the GPU's answers compare with the CPU's on the shipped recording.
+/// Comparison of the GPU's answers with the CPU's on the shipped recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Same {
     /// Frames compared.
@@ -229,7 +229,7 @@ pub fn growth(device: Device, ordinal: u32, seconds: f64, stop: &AtomicBool) -> 
     })
 }
 
-/// How long perception of a frame takes in the running cell.
+/// Time of perception for a frame in the running cell.
 #[derive(Clone, Debug, Serialize)]
 pub struct Perceived {
     pub cameras: u32,

@@ -1,5 +1,4 @@
-//! What the cell says of itself in a run's header: what is measured, what records are measured
-//! against, and what came out.
+//! The cell's part of a run's header: the measures, the rules for records, and the results.
 
 use takt_perception::process::EventKind;
 use takt_rundir::{Measure, RunHeader};
@@ -15,8 +14,8 @@ fn ns(ms: f64) -> u64 {
     (ms * 1e6).round() as u64
 }
 
-/// What reports read: reactions, joined from frames and jobs, and the response times of the tasks
-/// that have a deadline.
+/// Measures that reports read: reactions, joined from frames and jobs, and the response times of
+/// the tasks that have a deadline.
 pub(super) fn measures(file: &CellFile) -> Vec<Measure> {
     let (ssm, perception) = (&file.tasks.ssm, &file.tasks.perception);
     let ssm_measure = |name, title, column| {
@@ -51,7 +50,7 @@ pub(super) fn measures(file: &CellFile) -> Vec<Measure> {
     ]
 }
 
-/// What records are measured against.
+/// Rules for records.
 pub(super) fn rules(file: &CellFile) -> Rules {
     let camera = |camera: &crate::config::CellCamera| CameraRule {
         name: camera.name.clone(),
@@ -70,11 +69,11 @@ pub(super) fn rules(file: &CellFile) -> Rules {
     }
 }
 
-/// What reports and comparisons read of the summary.
+/// Fills in the part of the summary that reports and comparisons read.
 pub(super) fn fill_header(header: &mut RunHeader, summary: &CellSummary, facts: &RunFacts) {
     let skipped: u64 = summary.tasks.iter().skip(1).map(|task| task.skipped).sum();
     let lost: u64 = summary.losses.values().sum();
-    // What is allowed to be missing is named, and no miss.
+    // Samples that may be missing are named but are not misses.
     let allowed = if facts.losses.allow_missing(summary) { missing(summary) } else { 0 };
     let unanswered = lost.saturating_sub(allowed);
     header.losses = facts.losses.judge(summary, facts.link_losses);

@@ -5,10 +5,10 @@ use takt_perception::prove_networks;
 use super::file::CellFile;
 use crate::error::CellError;
 
-/// What was found, a sentence each.
+/// Findings, one sentence each.
 ///
 /// # Errors
-/// What a start would refuse.
+/// The error with which a start would refuse.
 pub(super) fn inspect(file: &CellFile) -> Result<Vec<String>, CellError> {
     let mut found = Vec::new();
     for camera in &file.cameras {

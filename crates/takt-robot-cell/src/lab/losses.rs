@@ -1,4 +1,4 @@
-//! What may be lost between the cell and its cameras and controller.
+//! Limits of losses between the cell and its cameras and controller.
 
 #![deny(missing_docs)]
 
@@ -8,12 +8,12 @@ use takt_rundir::Loss;
 
 use super::summary::CellSummary;
 
-/// Why a frame has no judgement, where its camera never delivered it.
+/// Reason of a missing judgement for a frame that its camera never delivered.
 pub(super) const NOT_DELIVERED: &str = "not-delivered";
 
-/// What may be lost within the measured window; more fails the run, and what is allowed is named
-/// all the same. The monitor is not asked: it stops the robot whenever an input is stale, whatever
-/// is allowed here.
+/// Limits of losses within the measured window; more losses fail the run, and permitted ones are
+/// listed nevertheless. The monitor does not use them: it stops the robot whenever an input is
+/// stale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CellLosses {
@@ -23,7 +23,7 @@ pub struct CellLosses {
     /// Commands that could not be handed to the robot link whole (RTDE). 0: each is a job of the
     /// SSM task that did not reach the robot.
     pub max_unsent_commands: u64,
-    /// How often the robot link (RTDE) may be lost and come back. 0.
+    /// Number of times that the robot link (RTDE) may be lost and come back. 0.
     pub max_link_losses: u64,
 }
 
@@ -46,7 +46,7 @@ impl CellLosses {
         missing(summary) <= self.max_missing_frames
     }
 
-    /// What was lost, beside what is allowed; `link_losses`: how often the robot link was lost.
+    /// Losses next to the limits; `link_losses`: number of losses of the robot link.
     pub(super) fn judge(&self, summary: &CellSummary, link_losses: u64) -> Vec<Loss> {
         let missing = missing(summary);
         let delivered: u64 = summary

@@ -29,7 +29,8 @@ mod watch;
 pub mod work;
 pub mod worker_rows;
 
-/// The perception process: runs until its cell ends it. What `takt perception-worker` does.
+/// The perception process: runs until its cell ends it. This is the command
+/// `takt perception-worker`.
 pub fn perception_worker() -> std::process::ExitCode {
     takt_perception::process::worker::run(&takt_perception::process::judges)
 }

@@ -70,8 +70,8 @@ const SENTRYRT1: Paper = Paper {
             caption: "Experimental variables and their explored values.",
             ours: "the factors of the campaign sentryrt1",
             definition: Definition::Differs(
-                "the policies of main threads and of subthreads are one factor with the paper's four combinations, and what helped \
-                 the paper's runs or ours beside the policy is a factor of its own.",
+                "the policies of main threads and of subthreads are one factor with the paper's four combinations; other settings that \
+                 helped the paper's runs or ours are separate factors.",
             ),
             headlines: &[],
             show: Some(table_2),
@@ -167,7 +167,7 @@ const SENTRYRT1: Paper = Paper {
             caption: "Distribution of reaction times on the three kernels, DL+RR, 128 noise threads, physical cameras.",
             ours: "the measure reaction, all repetitions together, a row for each kernel; sentryrt1-kernels boots others",
             definition: Definition::Differs(
-                "the paper shows one run of each kernel; heights are logarithmic here, so that one late frame is seen.",
+                "the paper shows one run of each kernel; heights are logarithmic here, so that one late frame is visible.",
             ),
             headlines: &[reaction(
                 "mean on realtime less than on generic, DL+RR",
@@ -184,12 +184,12 @@ const SENTRYRT1: Paper = Paper {
     ],
     differs: &[
         "Perception runs on the CPU here (ONNX Runtime, or the embedded engine), on a GPU with TensorRT in the paper; perception.device = \
-         \"cuda\" has ours on a GPU, too.",
+         \"cuda\" runs ours on a GPU, too.",
         "The paper does not name its network. Ours is a person detector and a segmenter, both on every frame.",
         "The paper does not print the runtime of perception's reservation. Ours is 1.3 times the measured cost of a frame.",
-        "The robot's controller is simulated in the same process, under SCHED_FIFO 60, in place of a computer of its own.",
+        "The robot's controller is simulated in the same process, under SCHED_FIFO 60, instead of on a separate computer.",
         "The visualisation tasks draw into memory: there is no window and no OpenGL.",
-        "A frame that nobody judged has no reaction time; it counts as a miss here.",
+        "A frame that was not judged has no reaction time; it counts as a miss here.",
     ],
     differs_here: Some(differs_here),
 };
@@ -317,7 +317,7 @@ fn table_2(item: &Item, collection: &Collection, _: &[&Context<'_>]) -> Vec<Bloc
         let words = format!("({factor})").replace('_', " ");
         table.push(vec![Cell::text(words), Cell::text(plain), here(factor), Cell::text(factor)]);
     }
-    table.note("In brackets: what the paper does not vary and Takt can, the paper's value beside it.");
+    table.note("In brackets: factors that Takt can vary and the paper does not, with the paper's value.");
     vec![Block::Table(table)]
 }
 
@@ -325,8 +325,8 @@ fn figure_3(_: &Item, _: &Collection, contexts: &[&Context<'_>]) -> Vec<Block> {
     const FIGURE_3: BarsOf = BarsOf {
         id: "paper-fig-3",
         title: "Fig. 3: reaction times by policy and noise",
-        caption: "Bars: median over the repetitions, mean in front of worst; whiskers: least and greatest repetition. Dots: what the \
-                  paper prints for that kernel and camera mode.",
+        caption: "Bars: median over the repetitions, mean in front of worst; whiskers: least and greatest repetition. Dots: the paper's \
+             values for that kernel and camera mode.",
         groups: ("noise", "noise threads", &["0", "16", "32", "64", "128"]),
         series: ("policy", &["CFS+CFS", "DL+CFS", "DL+RR", "RR+RR"]),
         panels: &["camera_mode", "kernel"],
@@ -370,13 +370,13 @@ fn figure_4(_: &Item, _: &Collection, contexts: &[&Context<'_>]) -> Vec<Block> {
     distributions(context, ("paper-fig-4", &title, caption), &shown).into_iter().collect()
 }
 
-/// What differs in these runs from the paper's.
+/// Differences of these runs from the paper's.
 fn differs_here(collection: &Collection) -> Vec<String> {
     let mut sentences = Vec::new();
     let machine = &collection.runs[0].header.machine;
     let word = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
     sentences.push(format!(
-        "CPUs: {} ({}{}); in the paper 32.",
+        "CPUs: {} ({}{}); the paper has 32.",
         word(&machine.online_cpus),
         word(&machine.cpu),
         if machine.hypervisor { ", under a hypervisor" } else { "" }
@@ -388,11 +388,11 @@ fn differs_here(collection: &Collection) -> Vec<String> {
             kernels.push(release);
         }
     }
-    sentences.push(format!("Kernels: {}; in the paper 5.15.0.", kernels.join(", ")));
+    sentences.push(format!("Kernels: {}; the paper has 5.15.0.", kernels.join(", ")));
     match explored(collection, "camera_mode").as_slice() {
         [] => sentences.push("Camera mode: not varied, and not stated.".to_owned()),
         [only] if only == "virtual" => sentences.push(
-            "Cameras: recorded pictures alone, where the paper's headline is with physical ones; replay decodes on the CPU.".to_owned(),
+            "Cameras: only recorded pictures, while the paper's headline uses physical cameras; replay decodes on the CPU.".to_owned(),
         ),
         _ => {}
     }
@@ -411,7 +411,7 @@ fn differs_here(collection: &Collection) -> Vec<String> {
         collection.configurations.iter().map(|c| c.runs.len()).filter(|n| *n > 0).min().unwrap_or(0);
     if repetitions < 3 {
         sentences.push(format!(
-            "{} of a configuration at least; in the paper three.",
+            "at least {} of each configuration; the paper has three.",
             count(repetitions, "run", "runs")
         ));
     }
@@ -421,7 +421,7 @@ fn differs_here(collection: &Collection) -> Vec<String> {
     };
     let shortest = headers(collection).filter_map(window_s).fold(f64::MAX, f64::min);
     if shortest < 29.5 {
-        sentences.push(format!("Runs of {}; in the paper 30 s.", time((shortest * 1e9).round())));
+        sentences.push(format!("Runs of {}; the paper's runs take 30 s.", time((shortest * 1e9).round())));
     }
     sentences
 }

@@ -63,7 +63,7 @@ fn noise(points: &[Point]) -> Vec<String> {
         mine.sort_by_key(|p| p.noise);
         let (Some(first), Some(last)) = (mine.first(), mine.last()) else { continue };
         if first.noise == last.noise {
-            sentences.push(format!("{}{policy}: one amount of noise alone, {}.", on(kernel), first.noise));
+            sentences.push(format!("{}{policy}: only one amount of noise, {}.", on(kernel), first.noise));
             continue;
         }
         let times = |before: f64, now: f64| {
@@ -92,8 +92,8 @@ fn noise(points: &[Point]) -> Vec<String> {
     sentences
 }
 
-/// How much more of its inputs one side may leave unanswered before it is said to do less: 2 %, the
-/// edges of a short window and a lost frame a camera.
+/// Largest additional share of unanswered inputs before a side is said to do less: 2 %, the edges
+/// of a short window and a lost frame per camera.
 const SAME_WORK: f64 = 0.02;
 
 /// Every policy against the unmodified scheduler, at every amount of noise.
@@ -111,7 +111,7 @@ fn policies(points: &[Point]) -> Vec<String> {
             point.policy
         );
         let (mine, theirs) = (point.skipped_share(), base.skipped_share());
-        // Whoever answers less answers it sooner, whichever side that is.
+        // The side that answers fewer inputs answers them sooner, whichever it is.
         let faster_did_less = |mine_ms: f64, base_ms: f64| {
             if mine_ms < base_ms { mine > theirs + SAME_WORK } else { theirs > mine + SAME_WORK }
         };
@@ -119,7 +119,7 @@ fn policies(points: &[Point]) -> Vec<String> {
             faster_did_less(point.mean_ms, base.mean_ms) || faster_did_less(point.worst_ms, base.worst_ms);
         sentences.push(if less {
             format!(
-                "{who}: not compared, it never answered {:.1} % of its inputs, {BASELINE} {:.1} %.",
+                "{who}: not compared, because it never answered {:.1} % of its inputs ({BASELINE}: {:.1} %).",
                 100.0 * mine,
                 100.0 * theirs
             )
@@ -136,7 +136,8 @@ fn policies(points: &[Point]) -> Vec<String> {
         });
     }
     if sentences.is_empty() {
-        sentences.push(format!("No policy was measured beside {BASELINE} under the same noise: no answer."));
+        sentences
+            .push(format!("No answer: no other policy than {BASELINE} was measured under the same noise."));
     } else {
         sentences.push(
             "The paper, 128 noise threads on 32 processors with a GPU: mean about 85 % lower, worst about 80 % lower.".to_owned(),
@@ -165,7 +166,7 @@ fn kernels(points: &[Point]) -> Vec<String> {
         .collect();
     if distinct(chosen.iter().map(|p| p.kernel.as_str())).len() < 2 {
         sentences.push(
-            "One kernel alone was measured, so that there is no answer; the campaign sentryrt1-kernels boots others."
+            "No answer: only one kernel was measured; the campaign sentryrt1-kernels boots others."
                 .to_owned(),
         );
     }
@@ -206,7 +207,7 @@ mod tests {
         );
         assert!(policies[1].contains("mean 10 % higher"), "{policies:?}");
         assert!(kernels[0].starts_with("this kernel, DL+RR, 128 noise threads: mean 6.0 ms"), "{kernels:?}");
-        assert!(kernels[1].contains("no answer"), "{kernels:?}");
+        assert!(kernels[1].contains("No answer"), "{kernels:?}");
     }
 
     #[test]
@@ -215,7 +216,7 @@ mod tests {
         let policies = &sentences(&points)[1];
         assert!(policies[0].contains("not compared") && !policies[0].contains("lower"), "{policies:?}");
         assert!(answers(&[]).is_empty());
-        assert!(sentences(&[point("DL+RR", 64, 1.0, 2.0, 0)])[1][0].contains("no answer"));
+        assert!(sentences(&[point("DL+RR", 64, 1.0, 2.0, 0)])[1][0].contains("No answer"));
         let kernels = [("generic", 9.0), ("rt", 6.0)]
             .map(|(kernel, mean)| Point { kernel: kernel.to_owned(), ..point("DL+RR", 128, mean, 30.0, 0) });
         let answer = &sentences(&kernels)[2];

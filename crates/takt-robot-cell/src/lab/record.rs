@@ -12,7 +12,7 @@ use super::CellFile;
 use super::standing::Standing;
 use crate::CellError;
 
-/// What became of one camera.
+/// Result for one camera.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     pub camera: String,
@@ -34,8 +34,8 @@ fn failed(camera: &str) -> impl Fn(CameraError) -> LabError {
 /// Records until `seconds` have passed, `stop` is set or every camera has ended.
 ///
 /// # Errors
-/// A camera that cannot be opened or a file that cannot be written. What was recorded until then
-/// stays.
+/// A camera that cannot be opened or a file that cannot be written. Frames recorded until then
+/// stay.
 pub fn record(
     file: &CellFile,
     folder: &Path,

@@ -1,5 +1,5 @@
-//! What the cell adds to reports: the questions of its paper (SentryRT-1), and what a GPU did to
-//! the reaction time.
+//! The cell's additions to reports: the questions of its paper (SentryRT-1), and the effect of a
+//! GPU on the reaction time.
 
 mod gpu;
 
@@ -10,7 +10,7 @@ use takt_report::{Collection, Context, Digest, Drawn, Group, Supplement, clean};
 use super::questions::answers;
 use super::rows::REACTION;
 
-/// What the cell adds to reports.
+/// The cell's additions to reports.
 #[derive(Debug)]
 pub(super) struct Paper;
 

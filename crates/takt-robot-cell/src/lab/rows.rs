@@ -24,7 +24,7 @@ pub const FRAMES: &str = "frames";
 /// they are in no measure.
 pub const UNJUDGED: &str = "frames_unjudged";
 
-/// What became of a command, as one word: `sent`, `partial`, `would-block`, `disconnected`, or
+/// Outcome of a command, as one word: `sent`, `partial`, `would-block`, `disconnected`, or
 /// `failed-` and the error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent(pub SendOutcome);
@@ -42,7 +42,7 @@ impl Serialize for Sent {
         match (self.0, SENT_WORDS.iter().find(|(outcome, _)| *outcome == self.0)) {
             (_, Some((_, word))) => serializer.serialize_str(word),
             (SendOutcome::Failed { errno }, None) => serializer.collect_str(&format_args!("{FAILED}{errno}")),
-            (other, None) => Err(serde::ser::Error::custom(format_args!("no word for {other:?}"))),
+            (other, None) => Err(serde::ser::Error::custom(format_args!("no text for {other:?}"))),
         }
     }
 }
@@ -108,7 +108,7 @@ pub struct JobRow {
     pub recovering: bool,
     /// Number of the command.
     pub heartbeat: i32,
-    /// What became of it.
+    /// Its outcome.
     pub sent: Sent,
     /// Newest command echoed.
     pub echo: i32,

@@ -43,13 +43,13 @@ const SETTLE: Duration = Duration::from_millis(1000);
 /// Shortest window of a part of a run that goes on.
 const SHORTEST: Duration = Duration::from_millis(200);
 
-/// How long perception may take over its last frames under full interference.
+/// Time that perception may take for its last frames under full interference.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How often a view's census is renewed.
+/// Period at which a view's census is renewed.
 const CENSUS_SHOWN_EVERY: Duration = Duration::from_secs(2);
 
-/// How often the main thread looks after the run.
+/// Period at which the main thread checks the run.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Thread of the monitor.
@@ -114,7 +114,7 @@ fn settled_before(path: &Path, file: &CellFile) -> Result<CellFile, LabError> {
         .map_err(|error| damaged(error.to_string()))?;
     if before.scale != file.scale || before.envelope.name != file.envelope.name {
         return Err(LabError::Config(format!(
-            "--resume {}: it was asked with another \"scale\" or \"name\"; go on with the same configuration, or start a new run",
+            "--resume {}: it was started with another \"scale\" or \"name\"; resume it with the same configuration, or start a new run",
             path.display()
         )));
     }
@@ -124,7 +124,7 @@ fn settled_before(path: &Path, file: &CellFile) -> Result<CellFile, LabError> {
 /// Runs the cell and leaves a sealed run directory.
 ///
 /// # Errors
-/// [`LabError`]. What was measured until then stays in the run directory.
+/// [`LabError`]. Data measured until then stays in the run directory.
 pub fn run(file: &CellFile, options: &RunOptions, observe: Observe<'_>) -> Result<CellSummary, LabError> {
     Session::run(file, options, observe)?.own().ok_or(LabError::Internal("the summary of a cell"))
 }
@@ -193,7 +193,7 @@ impl Robot for CellFile {
         };
         // A bench or campaign has decided for all of its runs; a run alone decides for itself.
         if settled.scaled.is_none() {
-            observe(Event::Preparing { what: "measuring what a frame costs here" });
+            observe(Event::Preparing { what: "measuring the cost of a frame on this machine" });
             scale::settle(&mut settled)?;
         }
         Ok(Some(RobotFile::of(settled)))
@@ -229,7 +229,7 @@ struct Working {
     view: View,
     views: Views,
     status: Reader<CellStatus>,
-    /// What a view shows of threads, and when they were counted.
+    /// Threads shown by a view, and the time of their count.
     threads: Arc<Mutex<ThreadSummary>>,
     counted: Option<Instant>,
     troubles: Troubles,
@@ -312,7 +312,7 @@ impl Working {
         let collecting = Collecting::start("takt-collector", "keeps the samples", |end| collector.run(end))?;
         let views = Views::start(file, options.view, cameras, shown)?;
         session.header.not_granted.clone_from(&facts.not_granted);
-        // What was measured before counts; a part is never empty, so that it has a window.
+        // Earlier measurements count; a part is never empty, so that it has a window.
         let part_ns = options.seconds.map(|seconds| {
             let left_ns = ((seconds * 1e9).ceil() as u64).saturating_sub(facts.before_ns);
             left_ns.max(SHORTEST.as_nanos() as u64)
@@ -337,7 +337,7 @@ impl Working {
         })
     }
 
-    /// What fails the run whatever was measured, and ends it.
+    /// Fails and ends the run, whatever was measured.
     fn fail(&mut self, why: String) {
         self.facts.failures.push(why);
         self.ended = true;
@@ -436,8 +436,8 @@ impl Running for Working {
             self.fail("the collector of the samples ended before its time".to_owned());
         } else if self.view != View::None && self.counted.is_none_or(|at| at.elapsed() >= CENSUS_SHOWN_EVERY)
         {
-            // Counting reads /proc: for views only, and seldom.
-            // Where they cannot be counted just now, the count before stays.
+            // Counting reads /proc: for views only, and seldom. If they cannot be counted now, the
+            // previous count stays.
             if let Ok(counted) = count_threads(&self.cell) {
                 *self.threads.lock().unwrap_or_else(PoisonError::into_inner) = counted;
             }

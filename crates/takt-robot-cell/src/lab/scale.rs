@@ -1,5 +1,5 @@
-//! What is given up where a machine cannot carry a configuration that has both networks on every
-//! camera's critical path.
+//! Reductions on a machine that cannot carry a configuration with both networks on every camera's
+//! critical path.
 //!
 //! The rule is applied **once**, before the runs of a bench or campaign, and its outcome becomes
 //! part of the configuration that all of them share: policies are compared at equal work. It
@@ -105,7 +105,7 @@ pub struct Scaled {
     pub runtime_ms: f64,
     /// Processors that the rule counted with.
     pub cpus: u32,
-    /// What decided, in words.
+    /// Reason of the decision, in words.
     pub why: String,
     /// Measured cost of a frame.
     pub cost: Vec<ModelCost>,
@@ -123,9 +123,9 @@ impl Scaled {
         let what = if self.is_less() { "SCALED DOWN" } else { "not scaled down" };
         let detector = if detector.is_empty() { String::new() } else { format!("detector {detector}, ") };
         format!(
-            "{what}: {cameras} of {of_cameras} cameras at {rate_fps:.1} of {of_rate_fps:.1} FPS, {detector}segmenter {model} \
-             (configured: {of_model}); {why}; the rule takes the first of these that fits: all as configured, the small \
-             segmenter, fewer cameras, fewer frames"
+            "{what}: {cameras} of {of_cameras} cameras at {rate_fps:.1} of {of_rate_fps:.1} FPS, {detector}segmenter {model} (configured: \
+             {of_model}); {why}; the rule takes the first option that fits: all as configured, the small segmenter, fewer cameras, fewer \
+             frames"
         )
     }
 
@@ -137,14 +137,14 @@ impl Scaled {
         if self.cameras as usize != cameras {
             return Err(SettingError::conflict(
                 format!("scaled.cameras = {} with {cameras} [[cameras]]", self.cameras),
-                "[scaled] is written by bench and campaign; leave it out",
+                "bench and campaign write [scaled]; omit it",
             ));
         }
         Ok(())
     }
 }
 
-/// What was configured, for the rule.
+/// The configured values, for the rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asked {
     /// Cameras.
@@ -178,7 +178,7 @@ pub fn decide(rule: &ScaleRule, asked: &Asked, costs: &[ModelCost; 2], cpus: u32
         .unwrap_or(least);
     let mut why = format!(
         "a frame costs {:.1} ms with {} and {:.1} ms with {}; {cameras} cameras at {rate_fps:.1} FPS would take {:.0} % of {cpus} \
-         processors, {:.0} % are allowed, and this takes {:.0} %",
+         processors; {:.0} % are allowed, and this takes {:.0} %",
         large.ms,
         large.model,
         small.ms,
@@ -206,7 +206,7 @@ pub fn decide(rule: &ScaleRule, asked: &Asked, costs: &[ModelCost; 2], cpus: u32
     }
 }
 
-/// What the rule is asked about a configuration.
+/// Input of the rule from a configuration.
 pub fn asked(file: &CellFile) -> Asked {
     Asked {
         cameras: file.cameras.len() as u32,
@@ -328,7 +328,9 @@ pub fn measure(file: &CellFile, rule: &ScaleRule) -> Result<[ModelCost; 2], LabE
 }
 
 fn cost_of(file: &CellFile, model: &ModelSource) -> Result<ModelCost, LabError> {
-    let failed = |error: &dyn std::fmt::Display| LabError::Config(format!("scale: a frame's cost: {error}"));
+    let failed = |error: &dyn std::fmt::Display| {
+        LabError::Config(format!("scale: cannot measure the cost of a frame: {error}"))
+    };
     let camera = file.cameras.first().ok_or_else(|| failed(&"there is no camera"))?;
     let CameraSample { intrinsics, frames } =
         camera.source.sample(MEASURED).map_err(|error| failed(&error))?;

@@ -17,7 +17,7 @@ use super::worker_rows::{WorkerFactsShort, WorkerSummary};
 use crate::reaction::{Reaction, Stage};
 use crate::ssm::ProtectiveTerm;
 
-/// What the summary needs of `run.json`.
+/// Inputs of the summary from `run.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunFacts {
     /// Scheduler configuration.
@@ -38,14 +38,14 @@ pub struct RunFacts {
     pub not_granted: Vec<String>,
     /// Processor time during the window.
     pub cpu: CpuShare,
-    /// What was given up because this machine cannot carry it.
+    /// Reduction because this machine cannot carry the full load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled: Option<Scaled>,
-    /// What went wrong and fails the run, a sentence each: what left no record because nothing
-    /// came.
+    /// Faults that fail the run, one sentence each: those that left no record because nothing
+    /// arrived.
     #[serde(default)]
     pub failures: Vec<String>,
-    /// What keeps a run without a miss from being a PASS.
+    /// Reasons that keep a run without a miss from a PASS.
     #[serde(default)]
     pub doubts: Vec<String>,
     /// Longest time between two looks of the thread that times the run, milliseconds; they are 50
@@ -58,10 +58,10 @@ pub struct RunFacts {
     /// Frames that the visualisation tasks drew within the window, where there are such tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visualised: Option<u64>,
-    /// What may be lost.
+    /// Limits of losses.
     #[serde(default)]
     pub losses: CellLosses,
-    /// How often the robot link was lost.
+    /// Number of losses of the robot link.
     #[serde(default)]
     pub link_losses: u64,
     /// The perception process, where there is one.
@@ -170,7 +170,7 @@ pub struct CellSummary {
     pub people_detected: u64,
     /// Most people found in one frame of one camera.
     pub people_at_once: u32,
-    /// How often the robot was brought from moving to standing.
+    /// Number of times that the robot was stopped from motion.
     pub stops: u64,
     pub stop_causes: BTreeMap<String, u64>,
     /// Share of the window's jobs by light.
@@ -205,7 +205,7 @@ pub struct CellSummary {
     /// Frames without a judgement, by reason: `not-delivered`, or why they could not be judged.
     #[serde(default)]
     pub losses: BTreeMap<String, u64>,
-    /// How much work was done.
+    /// Amount of work.
     #[serde(default)]
     pub work: Work,
     /// The protective separation distance at full speed: each term with its source and value of
@@ -222,7 +222,7 @@ pub struct CellSummary {
     pub not_granted: Vec<String>,
     /// Processor time during the window.
     pub cpu: CpuShare,
-    /// What was given up because this machine cannot carry it.
+    /// Reduction because this machine cannot carry the full load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled: Option<Scaled>,
     /// The same in a sentence: what was left out, which networks judge, by which rule.
@@ -280,7 +280,7 @@ pub fn summarise(dir: &RunDir) -> Result<CellSummary, LabError> {
     Ok(summary)
 }
 
-/// What no series of the run at `dir` says, for its header.
+/// Facts about the run at `dir` that are in none of its series, for its header.
 ///
 /// # Errors
 /// As [`summarise`].

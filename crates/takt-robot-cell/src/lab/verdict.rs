@@ -1,5 +1,5 @@
-//! What fails a run of the cell beside its series, and what keeps it from a PASS: every task, every
-//! camera, the link, the records. The verdict itself is that of all robots
+//! Reasons of failure for a run of the cell besides its series, and reasons that keep it from a
+//! PASS: every task, every camera, the link, the records. The verdict itself is that of all robots
 //! ([`takt_report::verdict::of_run`]).
 
 use super::summary::{CameraSummary, CellSummary, RunFacts, TaskSummary};
@@ -16,16 +16,16 @@ const STOOD_STILL_MS: f64 = 250.0;
 /// Most faults that are named one by one.
 const FAULTS_NAMED: usize = 4;
 
-/// What no series of the run says.
+/// Facts that are in no series of the run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
-    /// What fails it whatever was measured.
+    /// Reasons for which it fails whatever was measured.
     pub failures: Vec<String>,
-    /// What keeps it from a PASS.
+    /// Reasons that keep it from a PASS.
     pub doubts: Vec<String>,
 }
 
-/// What no series of the run says, from its facts and its tally.
+/// Facts that are in no series of the run, from its facts and its tally.
 pub(super) fn found(summary: &CellSummary, tally: &Tally, facts: &RunFacts) -> Found {
     let mut failures = Vec::new();
     failures.extend(summary.tasks.iter().filter_map(|task| task_missed(task, summary)));
@@ -39,13 +39,15 @@ pub(super) fn found(summary: &CellSummary, tally: &Tally, facts: &RunFacts) -> F
     failures.extend(distrust(summary, tally));
     if summary.breaches_not_stopped > 0 {
         failures.push(format!(
-            "{} jobs of the SSM task saw somebody within the stop distance and did not stop the robot",
+            "{} jobs of the SSM task saw somebody within the stop distance but did not stop the robot",
             summary.breaches_not_stopped
         ));
     }
     if summary.ssm.not_sent > facts.losses.max_unsent_commands {
-        failures
-            .push(format!("{} commands could not be handed to the robot link whole", summary.ssm.not_sent));
+        failures.push(format!(
+            "{} commands could not be sent completely to the robot link",
+            summary.ssm.not_sent
+        ));
     }
     failures.extend(facts.failures.iter().cloned());
     let still_ms = facts.longest_still_ms.min(summary.ssm.longest_pause_ms);
@@ -57,7 +59,7 @@ pub(super) fn found(summary: &CellSummary, tally: &Tally, facts: &RunFacts) -> F
     }
     if facts.records_lost > 0 {
         failures.push(format!(
-            "{} records were lost on their way to the run directory, for their ring was full: a miss may be among them",
+            "{} records were lost before they reached the run directory because their ring was full; one of them may be a miss",
             facts.records_lost
         ));
     }
@@ -69,7 +71,7 @@ fn task_missed(task: &TaskSummary, summary: &CellSummary) -> Option<String> {
         return None;
     }
     let (who, without) = match &task.camera {
-        Some(camera) => (format!("the perception task of camera {camera}"), "frames never taken up"),
+        Some(camera) => (format!("the perception task of camera {camera}"), "frames never processed"),
         None => ("the SSM task".to_owned(), "releases skipped"),
     };
     let pause = match &task.camera {
@@ -98,7 +100,7 @@ fn camera_lost(camera: &CameraSummary, period_ns: Option<u64>, seconds: f64, all
         let reasons: Vec<String> =
             camera.unjudged.iter().map(|(why, count)| format!("{count} {why}")).collect();
         reported.push(format!(
-            "camera {name}: {unjudged} of {delivered} frames could not be judged ({}), so that nobody looked at them",
+            "camera {name}: {unjudged} of {delivered} frames could not be judged ({})",
             reasons.join(", ")
         ));
     }
@@ -141,9 +143,8 @@ fn distrust(summary: &CellSummary, tally: &Tally) -> Option<String> {
     ))
 }
 
-/// How many misses the hypervisor has to do with.
+/// Number of misses that coincide with the hypervisor.
 fn stolen_misses(tally: &Tally) -> Option<String> {
     let (misses, of) = (tally.steal.misses, tally.steal.of);
-    (misses > 0)
-        .then(|| format!("{misses} of {of} misses fell into moments in which a hypervisor took CPU time"))
+    (misses > 0).then(|| format!("{misses} of {of} misses happened while a hypervisor took CPU time"))
 }

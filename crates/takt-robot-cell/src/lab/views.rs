@@ -70,13 +70,13 @@ impl Views {
         match self {
             Self::None => {}
             Self::Web(server) => drop(server),
-            // How it ended does not matter any more; the terminal is restored either way.
+            // Its result no longer matters; the terminal is restored either way.
             Self::Terminal(view) => drop(view.stop()),
         }
     }
 }
 
-/// What a view reports of the threads.
+/// Threads as a view reports them.
 pub(super) fn count_threads(cell: &Cell) -> Result<ThreadSummary, LabError> {
     let Some(report) = cell.census()? else { return Ok(ThreadSummary::default()) };
     let living = || report.threads.iter().filter(|t| !t.ended);

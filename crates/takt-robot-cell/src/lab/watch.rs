@@ -1,5 +1,5 @@
-//! What the thread that times a run sees of cameras and link: things that leave no record, because
-//! nothing came.
+//! Observations of the thread that times a run, about cameras and link: faults that leave no record
+//! because nothing arrived.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ pub(super) struct Watch {
     /// The first events of the link, in words.
     pub events: Vec<String>,
     events_left_out: u64,
-    /// How often the robot link was lost.
+    /// Number of losses of the robot link.
     pub lost: u64,
     first_loss: Option<String>,
     ended: Vec<bool>,
@@ -69,7 +69,7 @@ impl Watch {
         self.last_turn = Instant::now();
     }
 
-    /// What went wrong until now and stays wrong whatever comes, for a checkpoint.
+    /// Faults so far that remain whatever comes, for a checkpoint.
     pub(super) fn so_far(&self, cell: &Cell, names: &[String], max_link_losses: u64) -> Vec<String> {
         let delivers = |feed: &CameraFeed| feed.status() != FeedStatus::Starting;
         let feeds = cell.feeds().iter().zip(names).zip(&self.ended).filter(|((feed, _), _)| delivers(feed));
@@ -85,7 +85,7 @@ impl Watch {
             .then(|| format!("the robot link was lost {} times; first: {why}", self.lost))
     }
 
-    /// What went wrong, a sentence each. The robot link may be lost so often.
+    /// Faults, one sentence each. The robot link may be lost `most_link_losses` times.
     pub(super) fn troubles(&mut self, cell: &Cell, names: &[String], max_link_losses: u64) -> Vec<String> {
         self.turn(cell);
         let mut reported: Vec<String> = self.link_lost(max_link_losses).into_iter().collect();
@@ -109,12 +109,12 @@ fn without_partner(feed: &CameraFeed, name: &str) -> Option<String> {
 fn camera(feed: &CameraFeed, name: &str, ended: bool) -> Option<String> {
     let failure = || feed.last_failure().unwrap_or_else(|| "unknown".into());
     if ended {
-        return Some(format!("camera {name} ended before the run did: its recording was over"));
+        return Some(format!("camera {name} ended before the run: its recording was over"));
     }
     match feed.status() {
         FeedStatus::Failed { message, retrying: false } => Some(format!("camera {name} failed: {message}")),
         FeedStatus::Failed { message, retrying: true } => {
-            Some(format!("camera {name} was lost and has not come back: {message}"))
+            Some(format!("camera {name} was lost and did not come back: {message}"))
         }
         FeedStatus::Starting => Some(format!("camera {name} delivered no frame at all")),
         _ if feed.interruptions() > 0 => Some(format!(

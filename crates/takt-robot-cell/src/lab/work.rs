@@ -1,4 +1,5 @@
-//! How much work a run of the cell did, and why no comparison calls a side better that did less.
+//! Amount of work of a cell's run, and the reason why no comparison calls a side better that did
+//! less.
 //!
 //! A policy under which few frames are judged, or judged without networks, answers those few soon.
 //! Its figures are of less work, so that they say nothing about the work that was left undone.
@@ -8,13 +9,13 @@ use takt_rundir::Work as HeaderWork;
 
 use super::tally::Tally;
 
-/// How much less of frames and jobs is still the same work, as a share. 2 %: what the edges of a
-/// window of a few seconds and one lost frame a camera come to.
+/// Share by which the numbers of frames and jobs may be smaller and still count as the same work. 2
+/// %: the edges of a window of a few seconds and one lost frame per camera.
 pub const COUNT_TOLERANCE: f64 = 0.02;
 
-/// How much less of what the picture decides (people, masks, the detector's turns) is still the
-/// same work. 10 %: the shared detector's schedule decides in which frame a person is first one,
-/// and a window ends in the middle of somebody's way.
+/// The same share for counts that depend on the picture (people, masks, the detector's turns). 10
+/// %: the shared detector's schedule decides in which frame a person first appears, and a window
+/// may end while somebody is walking.
 pub const CONTENT_TOLERANCE: f64 = 0.10;
 
 /// Work of one run, within the window.
@@ -44,7 +45,7 @@ const ITEMS: [Item; 6] = [
     ("frames_judged", "frames judged", COUNT_TOLERANCE, |w| w.frames_judged),
     ("frames_with_networks", "frames judged with networks", CONTENT_TOLERANCE, |w| w.frames_with_networks),
     ("people_found", "people found", CONTENT_TOLERANCE, |w| w.people_found),
-    ("detector_runs", "frames looked at by the shared detector", CONTENT_TOLERANCE, |w| w.detector_runs),
+    ("detector_runs", "frames examined by the shared detector", CONTENT_TOLERANCE, |w| w.detector_runs),
     ("ssm_jobs", "SSM jobs run", COUNT_TOLERANCE, |w| w.ssm_jobs),
 ];
 
@@ -86,7 +87,7 @@ impl Work {
         ITEMS.iter().map(item).collect()
     }
 
-    /// Where less was done than on the other side, beyond the tolerance, a sentence each.
+    /// Work of which less was done than on the other side, beyond the tolerance, one sentence each.
     pub(crate) fn less_than(&self, other: &Self) -> Vec<String> {
         let [mine, theirs] = [self, other].map(|work| work.seconds.max(f64::MIN_POSITIVE));
         ITEMS

@@ -1,4 +1,4 @@
-//! What the perception process answered and did, as rows and figures. Times are CLOCK_MONOTONIC.
+//! Answers and events of the perception process, as rows and figures. Times are CLOCK_MONOTONIC.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ pub struct WorkerRow {
     /// Nearest points, and their way back, began.
     pub measure_start_ns: u64,
     pub measure_end_ns: u64,
-    /// How wrong these times may be: the device's clock is mapped onto CLOCK_MONOTONIC.
+    /// Largest error of these times: the device's clock is mapped onto CLOCK_MONOTONIC.
     pub error_ns: u64,
     pub cause: String,
 }
@@ -87,11 +87,11 @@ impl From<&Record> for WorkerRow {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerSummary {
-    /// What judged.
+    /// The judge.
     pub device: String,
     /// Version of its driver.
     pub driver: String,
-    /// What ran the networks.
+    /// The engine of the networks.
     pub engine: String,
     /// Frames answered in time.
     pub answered: u64,
@@ -110,13 +110,13 @@ pub struct WorkerSummary {
 }
 
 impl WorkerSummary {
-    /// How often something happened.
+    /// Number of events of a kind.
     pub fn count(&self, kind: EventKind) -> u64 {
         self.events.get(kind.name()).copied().unwrap_or(0)
     }
 }
 
-/// What the perception process did within the window, counted in constant memory.
+/// Activity of the perception process within the window, counted in constant memory.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WorkerTally {
     answer: Recorder,
@@ -188,15 +188,15 @@ impl WorkerTally {
     }
 }
 
-/// What the summary needs to know of the worker.
+/// Inputs of the summary from the worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerFactsShort {
-    /// What judges.
+    /// The judge.
     pub device: String,
     /// Version of its driver.
     pub driver: String,
-    /// What runs the networks.
+    /// The engine of the networks.
     pub engine: String,
 }
 

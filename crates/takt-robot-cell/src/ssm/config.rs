@@ -8,7 +8,7 @@ use super::{ProtectiveDistance, ReactionTime};
 use crate::tasks::TaskSet;
 use takt_rt::config::{SettingError, within};
 
-/// How a separation becomes a speed.
+/// Relation between separation and speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SsmMode {
@@ -22,7 +22,7 @@ pub enum SsmMode {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SsmConfig {
-    /// How a separation becomes a speed. `fixed`, as in the paper.
+    /// Relation between separation and speed. `fixed`, as in the paper.
     pub mode: SsmMode,
     /// `fixed`: separation below which the robot slows down, metres. 2.5: 1.34 m (the worked
     /// example of the standard's formula at 1 m/s) plus what a person walks in the 0.7 s that
@@ -49,16 +49,16 @@ pub struct SsmConfig {
     /// Extra separation before the robot may speed up again, metres: above the noise of a distance.
     /// 0.15.
     pub hysteresis_m: f64,
-    /// How long the extra separation must hold before the robot speeds up, seconds. 0.5.
+    /// Time for which the extra separation must hold before the robot speeds up, seconds. 0.5.
     pub resume_after_s: f64,
-    /// How long every camera and the robot must be valid after a fault, seconds. 1.0: thirty
+    /// Time for which every camera and the robot must be valid after a fault, seconds. 1.0: thirty
     /// frames.
     pub recover_after_s: f64,
     /// Age of a capture beyond which the camera counts as blind, milliseconds. 120: three periods
     /// of 33 ms and the SSM period; one dropped frame is survived, three are not.
     pub stale_after_ms: f64,
-    /// How far in the future a capture may lie before it counts as a fault, milliseconds. 2: one
-    /// SSM period.
+    /// Largest distance of a capture into the future before it counts as a fault, milliseconds. 2:
+    /// one SSM period.
     pub future_tolerance_ms: f64,
     /// Age of the robot's last packet beyond which the link counts as lost, milliseconds. 40:
     /// twenty packets.
@@ -190,10 +190,10 @@ impl SsmConfig {
                 "ssm.ack_after_ms = {}, ssm.protective.controller_time_s = {}, ssm.protective.stopping_time_s = {}",
                 self.ack_after_ms, p.controller_time_s, p.stopping_time_s
             );
-            return Err(SettingError::conflict(keys, "a stop that may take longer than 10 s is none"));
+            return Err(SettingError::conflict(keys, "a stop must not take longer than 10 s"));
         }
         if self.stop_below_m >= self.reduce_below_m {
-            let accepted = format!("accepted is less than ssm.reduce_below_m = {}", self.reduce_below_m);
+            let accepted = format!("accepted: less than ssm.reduce_below_m = {}", self.reduce_below_m);
             return refused("stop_below_m", self.stop_below_m, &accepted);
         }
         Ok(())

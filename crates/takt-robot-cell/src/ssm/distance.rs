@@ -65,8 +65,8 @@ impl Default for ProtectiveDistance {
     }
 }
 
-/// What the monitor tolerates before it stops the robot, in seconds. Whoever tolerates so much must
-/// count with it.
+/// Delay that the monitor tolerates before it stops the robot, in seconds. The protective distance
+/// must include this delay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ReactionTime {
     /// Age of a capture that is still used (`ssm.stale_after_ms`).
@@ -128,7 +128,7 @@ pub struct ProtectiveTerm {
     pub value: f64,
     /// Unit of the value.
     pub unit: String,
-    /// Where the value comes from.
+    /// Source of the value.
     pub source: String,
 }
 
@@ -227,14 +227,14 @@ pub fn terms(
             format!("{}, the controller's own ramp", key("protective.stopping_time_s")),
         ),
         term(
-            "way of the person",
+            "distance of the person",
             "S_h",
             human * (reaction + p.stopping_time_s),
             "m",
             "v_h (T_r + T_s)".to_owned(),
         ),
-        term("way of the robot, reacting", "S_r", speed * reaction, "m", "v_r T_r".to_owned()),
-        term("way of the robot, stopping", "S_s", speed * p.stopping_time_s, "m", "v_r T_s".to_owned()),
+        term("distance of the robot, reacting", "S_r", speed * reaction, "m", "v_r T_r".to_owned()),
+        term("distance of the robot, stopping", "S_s", speed * p.stopping_time_s, "m", "v_r T_s".to_owned()),
         term("intrusion", "C", p.intrusion_m, "m", key("protective.intrusion_m")),
         term(
             "uncertainty of the person",
@@ -273,8 +273,7 @@ pub fn arithmetic(
     let (p, tolerated) = (&ssm.protective, ReactionTime::of(ssm, tasks));
     if let Some(assumed) = p.reaction_time_s.filter(|assumed| *assumed < tolerated.sum_s() - 1e-6) {
         let expected = format!(
-            "less than what the monitor tolerates before it stops the robot: {}; leave it out (that sum is then used), raise \
-             it, or tolerate less",
+            "less than the monitor tolerates before it stops the robot: {}; omit it (that sum is then used), raise it, or tolerate less",
             tolerated.text()
         );
         return Err(SettingError::value("ssm.protective.reaction_time_s", assumed, expected));
@@ -291,11 +290,10 @@ pub fn arithmetic(
     if ssm.mode == SsmMode::Fixed && ssm.stop_below_m < needed && !ssm.accept_short_stop_distance {
         let (human, total) = (p.human_speed(ssm.stop_below_m), reaction + p.stopping_time_s);
         let expected = format!(
-            "less than the protective separation distance at full speed: S_p = v_h (T_r + T_s) \
-             + v_r (T_r + T_s) + C + Z_d + Z_r = {human} * {total:.3} + {} * {total:.3} + {} + {} + {} = {needed:.3} m, with \
-             T_s = {} s and T_r = {reaction:.3} s, where the monitor tolerates {}; raise stop_below_m, lower \
-             ssm.full_speed_m_s, tolerate less, or set ssm.accept_short_stop_distance = true where your risk assessment \
-             allows it",
+            "less than the protective separation distance at full speed: S_p = v_h (T_r + T_s) + v_r (T_r + T_s) + C + Z_d + Z_r = {human} \
+             * {total:.3} + {} * {total:.3} + {} + {} + {} = {needed:.3} m, with T_s = {} s and T_r = {reaction:.3} s; the monitor \
+             tolerates {}. Raise stop_below_m, lower ssm.full_speed_m_s, tolerate less, or set ssm.accept_short_stop_distance = true where \
+             your risk assessment allows it",
             ssm.full_speed_m_s,
             p.intrusion_m,
             p.human_uncertainty_m,

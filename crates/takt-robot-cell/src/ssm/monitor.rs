@@ -38,7 +38,7 @@ pub enum Light {
     Red,
 }
 
-/// What one job decided.
+/// Decision of one job.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Decision {
     /// Speed slider to command, 0..=1.
@@ -47,7 +47,7 @@ pub struct Decision {
     pub stop: bool,
     /// Light to show.
     pub light: Light,
-    /// Why the inputs are not trusted, if they are not.
+    /// Reason why the inputs are not trusted, if they are not.
     pub fault: Option<Fault>,
     /// Least separation over all cameras, metres; infinite when nobody is seen.
     pub separation_m: f64,

@@ -11,12 +11,12 @@ use super::{FaultKind, SsmConfig};
 /// refused.
 pub(crate) const REMEMBERED: usize = 4096;
 
-/// What may differ between a speed fraction as commanded and as echoed: the controller keeps it in
+/// Largest difference between a commanded and an echoed speed fraction: the controller keeps it in
 /// its own type.
 const FRACTION_TOLERANCE: f64 = 0.02;
 
-/// What a speed may lie above the commanded one, as a share of it and in m/s: noise of a velocity
-/// that the controller derives from its encoders.
+/// Largest excess over the commanded speed, as a share of it and in m/s: noise of a velocity that
+/// the controller derives from its encoders.
 const SPEED_TOLERANCE: f64 = 0.1;
 const SPEED_TOLERANCE_M_S: f64 = 0.05;
 
@@ -56,8 +56,7 @@ struct Echo {
     trip_ns: u64,
 }
 
-/// What the monitor remembers of commands and echoes. Plain memory: nothing is allocated after
-/// creation.
+/// The monitor's memory of commands and echoes. Plain memory: nothing is allocated after creation.
 #[derive(Clone, Debug)]
 pub struct Obedience {
     sent: Box<[Sent; REMEMBERED]>,
@@ -135,7 +134,7 @@ impl Obedience {
     pub fn see(&mut self, robot: &RobotState, now_ns: u64) {
         if !robot.connected || robot.sequence == 0 {
             self.connected_since_ns = None;
-            // What a lost link was asked is no command.
+            // A request over a lost link is not a command.
             self.first_sent_ns = None;
             return;
         }
@@ -224,7 +223,7 @@ impl Obedience {
         Some(greatest)
     }
 
-    /// What the robot does against what was commanded.
+    /// Motion of the robot against the command.
     pub(crate) fn find_motion(&self, config: &SsmConfig, robot: &RobotState) -> Option<FaultKind> {
         let allowed = self.allowed_fraction(config, robot)?;
         let [x, y, z, ..] = robot.tcp_speed;
@@ -243,7 +242,7 @@ impl Obedience {
         None
     }
 
-    /// What the echoes say. `watchdog` is whether the program must have one.
+    /// Finds faults in the echoes. `watchdog` is whether the program must have one.
     pub fn find(
         &mut self,
         config: &SsmConfig,

@@ -21,7 +21,7 @@ use crate::arm::{ArmShape, Viewpoint, joints_at};
 use crate::poses::tool_poses;
 use crate::records::FrameRecord;
 
-/// What the task is connected to.
+/// Connections of the task.
 pub struct PerceptionPorts {
     /// The camera, where this task acquires its frames itself; they come back through `frames`, as
     /// the view's do.
@@ -86,15 +86,15 @@ pub struct PerceptionTask {
     history: PoseHistory,
     ports: PerceptionPorts,
     watch: FrameWatch,
-    /// Which of the camera's frames was taken up last, by the exchange's own count: a frame's
-    /// number is the camera's, and may repeat.
+    /// The camera's last processed frame, by the exchange's own count: a frame's number is the
+    /// camera's, and may repeat.
     last_write: u64,
     last_sequence: u64,
     /// Frames taken up since the last record that nobody judged.
     unjudged: u64,
 }
 
-/// How often a thread without frames looks whether it shall end.
+/// Period at which a thread without frames checks whether it must end.
 const WAIT: Duration = Duration::from_millis(50);
 
 /// Poses up to this much older than a capture are held, as long as the link may be silent before
@@ -222,7 +222,7 @@ impl PerceptionTask {
             return true;
         }
         let dropped = dropped + std::mem::take(&mut self.unjudged);
-        // What repeats an earlier picture is as old as that.
+        // A repeated picture is as old as the original.
         result.capture_ns = result.capture_ns.min(self.watch.content_ns());
         result.times.published_ns = monotonic_ns();
         // The record goes first: whoever sees the result in a job's record finds the frame's record

@@ -19,7 +19,7 @@ use crate::guard::{Alarm, SsmFacts};
 use crate::records::SsmJob;
 use crate::ssm::{CameraInput, Inputs, Light, MAX_CAMERAS, Monitor};
 
-/// What the task is connected to.
+/// Connections of the task.
 #[derive(Debug)]
 pub struct SsmPorts {
     /// Newest result of each camera, in order.
@@ -34,7 +34,7 @@ pub struct SsmPorts {
     pub records: Producer<SsmJob>,
     /// Set when the run ends: whatever is decided from then on, the robot is commanded to stop.
     pub ending: Vec<Arc<AtomicBool>>,
-    /// What the job knows of the robot.
+    /// The job's knowledge of the robot.
     pub facts: Arc<SsmFacts>,
     /// Is notified of disobedience.
     pub alarm: Alarm,

@@ -13,13 +13,13 @@ use takt_rt::signal::Signal;
 
 use crate::view::{CellStatus, Zone, tint};
 
-/// How often a thread without frames looks whether it shall end.
+/// Period at which a thread without frames checks whether it must end.
 const WAIT: Duration = Duration::from_millis(50);
 
 /// Width of the lines around what was found, pixels.
 const LINE: usize = 2;
 
-/// What the task is connected to.
+/// Connections of the task.
 pub struct VisualisationPorts {
     pub frames: Reader<Frame>,
     /// Notified with every frame.

@@ -1,4 +1,4 @@
-//! What the page fetches as JSON.
+//! JSON that the page fetches.
 
 use serde::Serialize;
 use takt_perception::{Detections, FrameHealth, ObjectKind};
@@ -105,8 +105,8 @@ impl<'a> StatusReply<'a> {
     }
 }
 
-/// What belongs to one picture: sent as a header beside the JPEG, so that boxes and image are of
-/// the same frame.
+/// Note on one picture: sent as a header with the JPEG, so that boxes and image belong to the same
+/// frame.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PictureNote {
     /// Sequence number of the frame.

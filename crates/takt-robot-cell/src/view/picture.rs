@@ -13,12 +13,12 @@ use crate::view::mask;
 use crate::view::server::CameraSource;
 use crate::view::status::{CellStatus, Zone};
 
-/// How long a frame waits for its detections. Perception of a healthy cell needs about 30 ms.
+/// Time that a frame waits for its detections. Perception of a healthy cell needs about 30 ms.
 const SETTLE_NS: u64 = 150_000_000;
 /// After this long without a request nobody looks any more.
 const WATCHED_NS: u64 = 1_000_000_000;
 
-/// How pictures are made.
+/// Settings for making pictures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PictureSettings {
     pub period_ns: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Picture {
     pub capture_ns: u64,
 }
 
-/// Why there is no picture.
+/// Reason why there is no picture.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PictureError {
     #[error("no frame yet")]

@@ -1,4 +1,4 @@
-//! What the terminal shows. Drawing is a pure function of the state, so tests draw into a buffer.
+//! Content of the terminal. Drawing is a pure function of the state, so tests draw into a buffer.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::view::status::{CameraStatus, CellStatus, ThreadSummary, Zone};
 /// A state older than this is not shown as if it were live.
 const STALE: Duration = Duration::from_millis(1500);
 
-/// What one drawing shows.
+/// Content of one drawing.
 pub struct Shown<'a> {
     /// Heading.
     pub title: &'a str,
@@ -59,7 +59,7 @@ pub fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>) {
     let note = Line::from(vec![" q".bold(), " quit   ".into(), "Not a certified safety function.".fg(MUTED)]);
     frame.render_widget(note, foot);
     if !shown.is_live() {
-        // What is old must not look live.
+        // Old values must not look live.
         let area = Rect { y: state.y, height: foot.y.saturating_sub(state.y), ..state };
         frame.buffer_mut().set_style(area, Style::new().fg(MUTED).bg(Color::Reset).dim());
     }
@@ -98,7 +98,7 @@ fn draw_banner(frame: &mut Frame<'_>, area: Rect, shown: &Shown<'_>) {
     let (background, text) = if shown.sequence == 0 {
         (Color::Gray, "WAITING for the cell: no state received yet".to_owned())
     } else if !shown.is_live() {
-        (Color::Gray, format!("NO NEW STATE for {:.1} s: what follows is old", shown.age.as_secs_f32()))
+        (Color::Gray, format!("NO NEW STATE for {:.1} s: the values below are old", shown.age.as_secs_f32()))
     } else {
         match status.light {
             Light::Green if !status.stop => (colour(Zone::Clear), "● GREEN   full speed".to_owned()),
@@ -172,11 +172,11 @@ fn health_word(health: FrameHealth) -> &'static str {
         FrameHealth::NoPose => "no pose",
         FrameHealth::InferenceFailed => "inference failed",
         FrameHealth::Frozen => "image frozen",
-        FrameHealth::FutureStamp => "stamp of the future",
+        FrameHealth::FutureStamp => "timestamp in the future",
         FrameHealth::StampBackwards => "stamp backwards",
         FrameHealth::SequenceRepeated => "number repeated",
         FrameHealth::SequenceBackwards => "number backwards",
-        FrameHealth::StreamsApart => "colour and depth apart",
+        FrameHealth::StreamsApart => "colour and depth too far apart",
         FrameHealth::Unseen => "unseen",
         FrameHealth::WrongScale => "wrong scale",
     }

@@ -15,7 +15,7 @@ use super::picture::{PictureMaker, PictureSettings};
 use super::status::CellStatus;
 use crate::ssm::MAX_CAMERAS;
 
-/// How the web view behaves.
+/// Options of the web view.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ViewConfig {
@@ -28,7 +28,7 @@ pub struct ViewConfig {
     /// Pictures are shrunk by this whole factor, 1 to 16, as the mean over as many pixels. Boxes
     /// keep the frame's pixels.
     pub shrink: u32,
-    /// How the thread is scheduled.
+    /// Scheduling of the thread.
     pub urgency: Urgency,
 }
 
@@ -68,13 +68,13 @@ impl ViewConfig {
     }
 }
 
-/// What the view reads of one camera.
+/// The view's input from one camera.
 pub struct CameraSource {
     /// Name, as the configuration has it.
     pub name: String,
     /// Frames.
     pub frames: Reader<Frame>,
-    /// What perception found.
+    /// Results of perception.
     pub detections: Reader<Detections>,
     /// Segmentation masks, where perception offers them for display.
     pub masks: Option<Reader<Overlay>>,
@@ -136,7 +136,7 @@ impl ViewServer {
     }
 }
 
-/// What is served, with the readers it comes from.
+/// Served content, with its readers.
 struct Content {
     title: String,
     names: Vec<String>,
@@ -185,7 +185,7 @@ impl Pages for Content {
             path if !path.starts_with("/api/") => Answer::text(404, "no such page"),
             // Browsers say where a request comes from; what other sites ask for is not answered.
             _ if request.fetch_site.is_some_and(|site| !matches!(site, "same-origin" | "none")) => {
-                Answer::text(403, "only the view's own page may ask for this")
+                Answer::text(403, "only the view's own page may request this")
             }
             "/api/status" => self.status_answer(now_ns),
             path => match path.strip_prefix("/api/camera/").and_then(|number| number.parse::<usize>().ok()) {

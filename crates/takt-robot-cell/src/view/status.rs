@@ -1,4 +1,4 @@
-//! What the views show of a running cell, apart from the pictures: one plain value for an exchange
+//! Status of a running cell for the views, apart from the pictures: one plain value for an exchange
 //! buffer.
 //!
 //! A best-effort collector fills it from job records and from the newest values of the safety job
@@ -215,8 +215,8 @@ pub struct CellStatus {
     pub speed_fraction: f32,
     /// Whether the safety job holds the robot stopped.
     pub stop: bool,
-    /// Why it is stopped, for the person in front of the cell ("camera 2: no frame for 130 ms");
-    /// else empty.
+    /// Reason of the stop, for the person in front of the cell ("camera 2: no frame for 130 ms");
+    /// otherwise empty.
     pub stop_reason: Label,
     /// Least separation over all cameras, metres; `None` while nobody is seen.
     pub separation_m: Option<f32>,
@@ -224,7 +224,7 @@ pub struct CellStatus {
     pub protective_distance_m: f32,
     /// Below this distance the robot slows down, metres.
     pub reduce_distance_m: f32,
-    /// Where the protective distance at full speed comes from.
+    /// Source of the protective distance at full speed.
     pub protective: ProtectiveStatus,
     pub robot: RobotStatus,
     /// Reaction times over all cameras.
@@ -247,9 +247,9 @@ pub struct ProtectiveStatus {
     pub robot_speed_m_s: f32,
     /// Reaction time in use T_r, seconds.
     pub reaction_s: f32,
-    /// What of it the monitor tolerates, seconds.
+    /// The part that the monitor tolerates, seconds.
     pub tolerated_s: f32,
-    /// What the run measured at worst, seconds.
+    /// The worst value measured in the run, seconds.
     pub measured_s: f32,
     /// Stopping time T_s, seconds.
     pub stopping_s: f32,
@@ -259,7 +259,7 @@ pub struct ProtectiveStatus {
 }
 
 impl CellStatus {
-    /// How near a distance is, by the two thresholds.
+    /// Zone of a distance, by the two thresholds.
     pub fn zone(&self, distance_m: f32) -> Zone {
         // NaN is beyond nothing, so it lands in the stop zone.
         let beyond = |threshold_m| distance_m.partial_cmp(&threshold_m) == Some(Ordering::Greater);
@@ -273,7 +273,7 @@ impl CellStatus {
     }
 }
 
-/// How near somebody is.
+/// Nearness of a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Zone {

@@ -43,7 +43,7 @@ impl Moment {
     }
 }
 
-/// How the state of the robot that a frame is judged with differs from the robot at capture.
+/// Difference between the robot's state used to judge a frame and the robot at capture.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct State {
     /// The robot was there so long before the time that the state reports.
@@ -52,7 +52,7 @@ pub struct State {
     pub held_ms: f64,
 }
 
-/// What a camera says.
+/// Observation of a camera.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     pub health: FrameHealth,
@@ -321,7 +321,7 @@ impl Rig {
         }
     }
 
-    /// How many of every `step`th pixel of the newest frame show one of these bodies.
+    /// Number of every `step`th pixel of the newest frame that show one of these bodies.
     fn pixels_near(&self, camera: usize, pose: &Isometry3<f64>, solids: &[Solid], step: usize) -> usize {
         let (frame, intrinsics) = (&self.views[camera].frame, &self.camera.intrinsics);
         let mut count = 0;

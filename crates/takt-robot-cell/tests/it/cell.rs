@@ -37,7 +37,7 @@ fn has_fault(job: &SsmJob, kind: FaultKind, camera: Option<u32>) -> bool {
     job.decision.fault == Some(Fault { kind, camera })
 }
 
-/// What holds for every job of every run.
+/// Properties of every job of every run.
 fn assert_sound(config: &CellConfig, jobs: &[SsmJob]) {
     for pair in jobs.windows(2) {
         assert!(pair[0].index < pair[1].index, "jobs in order: {pair:#?}");
@@ -108,7 +108,7 @@ fn assert_breaches_stop(config: &CellConfig, Finished { jobs, frames, .. }: &Fin
     answered
 }
 
-/// What a frame was taken of.
+/// Contents of a frame.
 #[derive(Clone, Copy)]
 struct Shot {
     source_ns: u64,
@@ -221,7 +221,7 @@ fn people_are_measured_and_every_breach_stops_the_robot() {
     assert!(colours.contains(&Light::Red) && colours.len() >= 2, "{colours:?}");
 }
 
-/// What the robot showed belongs to the command whose number it held then.
+/// The robot's lights belong to the command whose number it held then.
 fn assert_lights_follow(config: &CellConfig, jobs: &[SsmJob], outputs: &[(i32, u64, f64)]) {
     let light = &config.robot.light;
     let all = 1u64 << light.green | 1 << light.orange | 1 << light.red;

@@ -23,7 +23,7 @@ const HEIGHT: u32 = 60;
 const LIVE: u64 = 60;
 const FROZEN: u64 = 30;
 
-/// What goes on living while the rest stands still.
+/// The part that stays alive while the rest stands still.
 #[derive(Clone, Copy)]
 enum Lives {
     All,

@@ -75,7 +75,7 @@ fn a_strict_run_does_not_start_without_the_watchdog_and_a_lenient_one_says_so() 
     }
     let running = run(&of(&own, false), &own);
     let message = running.cell.not_granted().join("; ");
-    assert!(message.contains("proved Takt's watchdog never"), "{message}");
+    assert!(message.contains("never answered Takt's watchdog"), "{message}");
     drop(running);
 
     for program in [SimProgram::TaktCell, SimProgram::OwnWithWatchdog] {
@@ -173,7 +173,7 @@ fn a_killed_takt_leaves_no_robot_that_moves() {
     }
 }
 
-/// What a child process runs; does nothing in the test itself.
+/// Main function of a child process; does nothing in the test itself.
 #[test]
 fn cell_process() {
     let Ok(port) = std::env::var(CHILD_PORT) else { return };

@@ -1,5 +1,5 @@
-//! What has depth hides what is behind it: a cell with cameras that stand before the monitored
-//! volume, through the synthetic scene, perception and the monitor.
+//! An object with depth hides everything behind it: a cell with cameras that stand before the
+//! monitored volume, through the synthetic scene, perception and the monitor.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use nalgebra::Point3;

@@ -21,7 +21,7 @@ struct Sent {
     fraction: f64,
 }
 
-/// How the robot misbehaves.
+/// Misbehaviour of the robot.
 #[derive(Clone, Copy, Default)]
 struct Bent {
     /// Commands and states are late by this.
@@ -116,7 +116,7 @@ impl Bench {
         self.states.push_back((self.now_ns, state));
     }
 
-    /// What the link's receiver does with a packet.
+    /// Receives a packet as the link does.
     fn receive(&mut self) {
         while self.states.front().is_some_and(|(at, _)| at + self.bent.state_delay_ns <= self.now_ns) {
             let (_, mut state) = self.states.pop_front().unwrap();

@@ -1,5 +1,5 @@
-//! What the cameras cannot see, through the synthetic scene, perception and the monitor: the cell
-//! of `robots/synthetic.toml`, whose truth is known.
+//! Places that the cameras cannot see, through the synthetic scene, perception and the monitor: the
+//! cell of `robots/synthetic.toml`, whose truth is known.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use std::path::Path;

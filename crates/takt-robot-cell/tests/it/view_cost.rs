@@ -1,4 +1,4 @@
-//! What the view costs. Run by hand:
+//! Cost of the view. Run by hand:
 //! `cargo test -p takt-robot-cell --test it view_cost:: -- --ignored --nocapture`.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.

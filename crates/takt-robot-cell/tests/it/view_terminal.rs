@@ -12,7 +12,7 @@ use cell::Scene;
 use takt_robot_cell::view::drawing;
 use takt_view::{ViewExit, terminal};
 
-/// What the terminal gets when the view has given it back: leave the alternate screen, show the
+/// Output to the terminal when the view has given it back: leave the alternate screen, show the
 /// cursor.
 const LEAVE: &str = "\x1b[?1049l";
 /// Set for the process that is the view.

@@ -50,7 +50,7 @@ fn a_cell_runs_on_what_its_perception_process_says() {
     running.more_jobs(300);
     let facts = running.cell.worker().expect("a worker");
     assert!(facts.pid.is_some() && facts.threads.len() == 2, "{facts:#?}");
-    assert!(running.cell.engine().contains("process of its own"), "{}", running.cell.engine());
+    assert!(running.cell.engine().contains("separate process"), "{}", running.cell.engine());
     let finished = running.stop();
     let answered = finished.worker.iter().filter(|r| r.kind == EventKind::Answered).count();
     let judged = finished.frames.iter().filter(|f| f.health == FrameHealth::Ok).count();

@@ -1,5 +1,5 @@
-//! What the tests of the whole cell share: its configuration, and a cell that runs while everything
-//! is recorded.
+//! Common parts of the tests of the whole cell: its configuration, and a cell that runs while
+//! everything is recorded.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 #[path = "../../../takt-perception/tests/rig/stand_in.rs"]
@@ -19,11 +19,11 @@ use takt_robot_cell::records::{FrameRecord, SsmJob};
 use takt_robot_cell::tasks::PolicyMix;
 use takt_robot_cell::{Cell, CellConfig};
 
-/// How long something is waited for that must happen. Nothing is measured by it: it only ends a
-/// test that hangs.
+/// Longest wait for an event that must happen. Nothing is measured by it: it only ends a test that
+/// hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often the running cell is looked at.
+/// Interval at which the running cell is examined.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// The shipped synthetic cell with its first `cameras` cameras, for a slow and busy machine:
@@ -92,7 +92,7 @@ pub fn worker(fault: &str) -> Program {
     }
 }
 
-/// Who walks in the scene of every camera.
+/// Sets the people who walk in the scene of every camera.
 pub fn set_people(config: &mut CellConfig, people: &[PersonConfig]) {
     for camera in &mut config.cameras {
         let CameraConfig::Synthetic(synthetic) = &mut camera.source else { panic!("a synthetic camera") };
@@ -116,7 +116,7 @@ pub struct Running {
     pub worker: Vec<Record>,
 }
 
-/// What a stopped cell leaves behind.
+/// Remains of a stopped cell.
 pub struct Finished {
     pub jobs: Vec<SsmJob>,
     pub frames: Vec<FrameRecord>,

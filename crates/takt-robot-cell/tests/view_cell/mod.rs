@@ -38,7 +38,7 @@ pub struct Cell {
     pub status: Writer<CellStatus>,
 }
 
-/// What the test cell plays.
+/// Scene of the test cell.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Scene {
     Running,
@@ -71,7 +71,7 @@ pub fn start(config: ViewConfig) -> (Cell, ViewServer) {
     (cell, ViewServer::start(config, sources, "Cobot cell: pick and place").unwrap())
 }
 
-/// Where person `i` of camera `camera` stands in frame `sequence`: left, top, right, bottom,
+/// Position of person `i` of camera `camera` in frame `sequence`: left, top, right, bottom,
 /// distance.
 fn person(camera: usize, i: usize, sequence: u64, scene: Scene) -> ([f32; 4], f32) {
     let phase = sequence as f32 * 0.02 + camera as f32 * 1.3 + i as f32 * 2.6;

@@ -1,6 +1,6 @@
 //! Controllers for the inside of the loop. Each computes one input from the plant's state and the
-//! reference, in constant time, without allocating. What adds up over time (integrals, learning)
-//! goes by the time that has passed.
+//! reference, in constant time, without allocating. Terms that add up over time (integrals,
+//! learning) use the elapsed time.
 //!
 //! | kind | its user | work per turn with the defaults |
 //! |---|---|---|
@@ -35,7 +35,7 @@ pub trait Controller: Send {
     fn control(&mut self, t_s: f64, dt_s: f64, state: State) -> f64;
 }
 
-/// Which controller runs in the loop (`[controller]`).
+/// Controller in the loop (`[controller]`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ControllerConfig {

@@ -32,7 +32,7 @@ pub struct MpcConfig {
     pub input: f64,
     /// Gradient steps per turn. 50.
     pub iterations: usize,
-    /// How fast a load that the model does not know is found, 1/s. 20.
+    /// Rate at which a load unknown to the model is found, 1/s. 20.
     pub observer: f64,
 }
 
@@ -102,7 +102,7 @@ pub struct Mpc {
     before: Option<(State, f64)>,
 }
 
-/// What the steps ahead are made of, powers of the model.
+/// Powers of the model, of which the steps ahead are made.
 struct Ahead {
     /// `a^m b`: what an input does `m + 1` steps later.
     response: Vec<State>,
@@ -149,7 +149,7 @@ impl Mpc {
         let step_s = plant.period_s() * config.periods_per_step as f64;
         let ahead = Ahead::of(&model::sampled(plant, point, step_s), n);
         let weights = [config.error, config.speed];
-        // What an input does at step `k`, weighted.
+        // Effect of an input at step `k`, weighted.
         let weighted = |k: usize, input: usize| {
             let response = ahead.response[k - input];
             [weights[0] * response[0], weights[1] * response[1]]
@@ -176,9 +176,9 @@ impl Mpc {
         }
         let greatest = greatest_eigenvalue(&hessian, n);
         if !(greatest.is_finite() && greatest > 0.0 && hessian.iter().all(|h| h.is_finite())) {
-            let reason = "the predicted plant grows beyond all numbers. Shorten controller.horizon or \
-                          controller.periods_per_step"
-                .to_owned();
+            let reason =
+                "the predicted plant diverges. Shorten controller.horizon or controller.periods_per_step"
+                    .to_owned();
             return Err(DaqError::Controller { controller: "mpc", reason });
         }
         // No eigenvalue is below the weight of the input.

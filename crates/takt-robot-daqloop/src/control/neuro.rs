@@ -10,10 +10,10 @@
 //! W2 <- alpha2 (v1 Phi2 s / (1 + |g^|) - gamma W2)            (10)
 //! ```
 //!
-//! That is what is computed by default, equation 10 with `gamma W1` as its last term, as printed.
-//! The paper gives no numbers: the gains and rates below are chosen so that the printed law keeps
-//! every plant of [`crate::plant`] on its reference. Two keys leave the printed law, and a run that
-//! uses them says so ([`NeuroConfig::deviations`]); together they are [`NeuroConfig::corrected`].
+//! By default, equation 10 is computed with `gamma W1` as its last term, as printed. The paper
+//! gives no numbers: the gains and rates below are chosen so that the printed law keeps every plant
+//! of [`crate::plant`] on its reference. Two keys leave the printed law, and a run that uses them
+//! says so ([`NeuroConfig::deviations`]); together they are [`NeuroConfig::corrected`].
 //!
 //! `leak = "w2"`: the last term of equation 10 takes `W2`. `W1` can hardly be meant. W1 and W2 need
 //! not have as many elements, the term does not bound W2 (with W1 at rest it makes W2 drift for
@@ -38,7 +38,7 @@ use super::Controller;
 use crate::error::DaqError;
 use crate::plant::{PlantConfig, Reference, State};
 
-/// Whose weights the last term of equation 10 takes.
+/// Weights in the last term of equation 10.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Leak {
@@ -69,7 +69,7 @@ pub struct NeuroConfig {
     pub gamma: f64,
     /// Share of the error itself in what the networks learn from, 1/s. 0, as printed.
     pub lambda: f64,
-    /// Whose weights leak in equation 10. W1, as printed.
+    /// Weights that leak in equation 10. W1, as printed.
     pub leak: Leak,
     /// The network for f. 5 by 5 neurons from -2 to 2 and -4 to 4.
     pub f: RbfConfig,
@@ -105,12 +105,12 @@ impl NeuroConfig {
     pub fn deviations(&self) -> Vec<String> {
         let mut list = Vec::new();
         if self.leak != Leak::W1 {
-            list.push("equation 10 leaks W2, where the paper prints W1".to_owned());
+            list.push("equation 10 leaks W2; the paper prints W1".to_owned());
         }
         if self.lambda != 0.0 {
             let lambda = self.lambda;
             list.push(format!(
-                "the networks learn from e' + {lambda} e (equations 9 and 10), where the paper prints e'"
+                "the networks learn from e' + {lambda} e (equations 9 and 10); the paper prints e'"
             ));
         }
         list
@@ -134,8 +134,7 @@ impl NeuroConfig {
         {
             if rate * plant.period_s() > 1.0 {
                 let given = format!("{rate} 1/s with its alpha");
-                let accepted =
-                    "the leak must not forget more than everything in one plant.period: lower it or alpha";
+                let accepted = "the leak must not exceed 100 % in one plant.period: lower it or alpha";
                 return Err(DaqError::config(key, given, accepted));
             }
         }
@@ -166,7 +165,7 @@ impl NeuroAdaptive {
         Self { config: config.clone(), reference: *reference, f: Rbf::new(&config.f), g: Rbf::new(&config.g) }
     }
 
-    /// What it believes `f` and `g` to be at `x`.
+    /// Its estimates of `f` and `g` at `x`.
     pub fn estimates(&mut self, x: State) -> (f64, f64) {
         (self.f.value(x), self.g.value(x))
     }

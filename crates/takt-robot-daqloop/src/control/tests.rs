@@ -76,7 +76,7 @@ fn neuro(change: impl Fn(&mut NeuroConfig)) -> ControllerConfig {
     ControllerConfig::NeuroAdaptive(config)
 }
 
-/// What the networks are for: with weak gains the same law without learning stays far off.
+/// Purpose of the networks: with weak gains the same law without learning stays far off.
 #[test]
 fn learning_is_what_brings_the_neuro_adaptive_law_to_the_reference() {
     let plant = PlantConfig::default();
@@ -101,7 +101,7 @@ fn learning_is_what_brings_the_neuro_adaptive_law_to_the_reference() {
     assert!(learned < plain / 3.0, "{learned} {plain}");
 }
 
-/// What is printed is what runs: the law of equations 8 to 10 written out anew, neuron by neuron.
+/// The printed law runs: equations 8 to 10 written out again, neuron by neuron.
 #[test]
 fn the_default_is_the_law_as_printed() {
     let config = NeuroConfig::default();
@@ -239,7 +239,7 @@ fn model_predictive_control_stabilises_what_falls_by_itself() {
     }
 }
 
-/// What the last term of equation 10 does: as printed it lets W2 drift where f is not zero.
+/// Effect of the last term of equation 10: as printed it lets W2 drift where f is not zero.
 #[test]
 fn equation_10_as_printed_drifts() {
     let weights = |leak: Leak| {

@@ -117,7 +117,7 @@ impl Numbering {
     }
 }
 
-/// What of the edges the kernel has: all that a kill leaves of them.
+/// Edges that the kernel has: all that a kill leaves of them.
 #[derive(Clone, Debug, Default)]
 pub struct Flushed {
     /// Rows of each sample file, and what they are.
@@ -131,7 +131,7 @@ pub struct Flushed {
 /// The newest, for the thread that writes checkpoints.
 pub type LastFlushed = Arc<Mutex<Flushed>>;
 
-/// Where edges go.
+/// Destination of edges.
 #[expect(clippy::large_enum_variant, reason = "there is one, and it lasts as long as the run")]
 enum Place {
     /// Saving is on: as they come.
@@ -144,7 +144,7 @@ enum Place {
 pub struct Keep {
     place: Place,
     numbering: Numbering,
-    /// How many more of each fit.
+    /// Number that still fit of each.
     edges_left: u64,
     lost_left: u64,
     display_left: u64,
@@ -193,12 +193,12 @@ impl Keep {
         })
     }
 
-    /// How many edges are kept, also after this has gone to the saving task.
+    /// Number of edges kept, also after this has moved to the saving task.
     pub fn kept(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.kept)
     }
 
-    /// What the kernel has, also after this has gone to the saving task.
+    /// Last state in the kernel, also after this has moved to the saving task.
     pub(crate) fn last_flushed(&self) -> LastFlushed {
         Arc::clone(&self.last)
     }
@@ -211,7 +211,7 @@ impl Keep {
             Flushed { rows, next_index: self.next_index, full };
     }
 
-    /// Hands everything to the files. Where saving is off, this is the first time that anything is
+    /// Hands everything to the files. Without saving, this is the first time that anything is
     /// written.
     pub fn finish(&mut self) -> io::Result<()> {
         let rows = match &mut self.place {

@@ -1,11 +1,11 @@
 //! Every late edge with its cause: the stamps of its way say where the time went, and a trace of
 //! the kernel, where there is one, why.
 //!
-//! The loop polls: it has no releases, so that nothing says when it should have woken up. What it
-//! has is the time from one poll to the next. If that is long, the loop itself was held up, and the
-//! trace of its thread names by what: another thread, an interrupt, the hypervisor, the firmware.
-//! If the polls went on and the level was not there, the link was late, and the trace of the thread
-//! at its far end is asked.
+//! The loop polls: it has no releases, so that nothing says when it should have woken up. It has
+//! the time from one poll to the next instead. If that is long, the loop itself was held up, and
+//! the trace of its thread names by what: another thread, an interrupt, the hypervisor, the
+//! firmware. If the polls went on and the level was not there, the link was late, and the trace of
+//! the thread at its far end is asked.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ pub struct LateEdge {
     /// Longest time from one poll to the next, and when that began.
     pub stall_ns: u64,
     pub stall_from_ns: u64,
-    /// How often the link sent it again.
+    /// Number of times that the link sent it again.
     pub resends: u32,
     /// False: it never came.
     pub arrived: bool,
@@ -61,7 +61,7 @@ pub struct LateKept {
     /// Beyond this an edge is late: the deadline, or the threshold that ends the run. None: the
     /// latest edges are kept.
     pub limit_ns: Option<u64>,
-    /// How many were late.
+    /// Number of late edges.
     pub count: u64,
     /// The first of them; without a limit the latest.
     pub edges: Vec<LateEdge>,
@@ -123,7 +123,7 @@ impl LateKept {
     }
 }
 
-/// Where the time of a late edge went.
+/// Part of the path with a late edge's delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EdgePlace {
@@ -143,13 +143,13 @@ impl EdgePlace {
             Self::Controller => "in the controller",
             Self::Pause => "the sleep between two edges ended late",
             Self::BetweenPolls => "between two polls",
-            Self::Link => "the loop polled all the time and the level was not there",
+            Self::Link => "the loop polled all the time, but the level had not arrived",
         }
     }
 }
 
 impl LateEdge {
-    /// Where most of the time went, and from when to when that was.
+    /// Part of the path with most of the time, and its span.
     fn judge(&self, wait_ns: u64) -> (EdgePlace, Span) {
         let before_ns = self.sent_ns.saturating_sub(self.since_ns);
         let due_ns = self.since_ns.saturating_add(self.controller_ns).saturating_add(wait_ns);
@@ -177,18 +177,18 @@ impl LateEdge {
 pub struct ExplainedEdge {
     #[serde(flatten)]
     pub stamps: LateEdge,
-    /// Where most of its time went.
+    /// Part with most of its time.
     pub place: EdgePlace,
-    /// How long it was there, microseconds.
+    /// Its time there, microseconds.
     pub there_us: f64,
-    /// What held up the thread in whose hands it was, in the words of `takt trace`; null where that
-    /// was not recorded, or was no thread.
+    /// Cause that delayed the thread which handled it, in the words of `takt trace`; null if it was
+    /// not recorded, or was not a thread.
     pub cause: Option<Cause>,
     /// The thread, interrupt or lock holder to blame, where there is one.
     pub who: String,
     /// Share of that time which the cause explains, 0 to 1.
     pub share: f64,
-    /// Where all of that time went, by the kernel's events, greatest first.
+    /// Parts of all that time, by the kernel's events, greatest first.
     pub parts: Vec<Part>,
     /// Whether something that was seen says why.
     pub explained: bool,
@@ -222,7 +222,7 @@ pub struct LateEdges {
     pub causes: Vec<LateEdgeCause>,
     /// The edges, one by one.
     pub each: Vec<ExplainedEdge>,
-    /// Why the kernel's part is not known, where it is not.
+    /// Reason why the kernel's part is unknown, if it is.
     pub untraced: Option<String>,
 }
 
@@ -253,7 +253,8 @@ fn threads(dir: &RunDir) -> Result<Threads, LabError> {
     Ok(serde_json::from_value(run[THREADS].clone()).unwrap_or_default())
 }
 
-/// What `takt trace` says of such a run: the causes of its late edges, as those of late releases.
+/// Report of `takt trace` for such a run: the causes of its late edges, in the form of late
+/// releases.
 ///
 /// # Errors
 /// [`LabError::Files`].
@@ -286,11 +287,11 @@ pub(super) fn report(dir: &RunDir, trace: &Trace, edges: u64) -> Result<TraceRep
     keep_worst(&mut windows, Thresholds::default().windows);
     let mut notes = trace.notes.clone();
     if late.limit_us.is_none() {
-        notes.push(format!("no deadline: the {} latest edges stand for the late ones", late.each.len()));
+        notes.push(format!("no deadline: the {} latest edges are shown as the late ones", late.each.len()));
     }
     let more = late.edges.saturating_sub(late.each.len() as u64);
     if more > 0 {
-        notes.push(format!("{more} more late edges: only the first {MAX_KEPT} are explained one by one"));
+        notes.push(format!("{more} more late edges: only the first {MAX_KEPT} are explained individually"));
     }
     Ok(TraceReport {
         task: trace.name(tid),
@@ -393,7 +394,7 @@ fn doubted(mut late: Late, trace: &Trace, tid: i32, span: Span) -> Late {
     let stood_ns = stood_still_ns(trace, tid, span);
     if stood_ns > 0 && stood_ns >= took_ns - took_ns / 2 {
         late.cause = Cause::Gap;
-        late.who = "timers of its CPU were due, and none came: firmware, the hypervisor, or interrupts off"
+        late.who = "timers of its CPU were due but did not fire: firmware, the hypervisor, or interrupts off"
             .to_owned();
         late.share = stood_ns as f64 / took_ns as f64;
     }
@@ -436,7 +437,7 @@ fn explained(
         (EdgePlace::Link, None) => "the board",
         _ => "the loop",
     };
-    let came = if stamps.arrived { "" } else { "; the edge never came" };
+    let came = if stamps.arrived { "" } else { "; the edge never arrived" };
     let first = format!("{there_us:.0} us {}{came}", place.title());
     let why = match cause {
         Some(cause) if is_known => {
@@ -451,12 +452,14 @@ fn explained(
         Some(cause) => {
             let most =
                 if share > 0.0 { format!("most of it, {:.0} %, was ", 100.0 * share) } else { String::new() };
-            format!("{first}; why {holder} was held up is unexplained: {most}{}{by}", cause.title())
+            format!("{first}; the delay of {holder} is unexplained: {most}{}{by}", cause.title())
         }
         None if place == EdgePlace::Link && threads.far_end.is_none() => {
-            format!("{first}; no thread of this host stands at its far end, so that nothing says why")
+            format!("{first}; its far end is not a thread of this host, so the reason is unknown")
         }
-        None => format!("{first}; why {holder} was held up is unexplained: the kernel was not traced then"),
+        None => {
+            format!("{first}; the delay of {holder} is unexplained: the kernel was not traced at that time")
+        }
     };
     let explained = is_known || by_stamps;
     ExplainedEdge { stamps: *stamps, place, there_us, cause, who, share, parts, explained, why }

@@ -7,8 +7,8 @@ use takt_rt::placement::CpuSet;
 
 use crate::DaqConfig;
 
-/// What of the layout this machine cannot be, a sentence each; `online`: before any CPU was taken
-/// offline for the run.
+/// Parts of the layout that this machine lacks, one sentence each; `online`: before any CPU was
+/// taken offline for the run.
 pub(super) fn beyond(file: &DaqConfig, online: &CpuSet) -> Vec<String> {
     let named = [
         ("acquisition.cpus", file.acquisition.cpus),
@@ -21,7 +21,7 @@ pub(super) fn beyond(file: &DaqConfig, online: &CpuSet) -> Vec<String> {
         let missing = cpus.without(online);
         if !missing.is_empty() {
             labels.push(format!(
-                "layout: {key} = {cpus} names CPU {missing}, which this machine has not (it has {online}): the run is not \
+                "layout: {key} = {cpus} names CPU {missing}, which this machine does not have (it has {online}), so the run does not have \
                  the layout of its name"
             ));
         }
@@ -32,8 +32,8 @@ pub(super) fn beyond(file: &DaqConfig, online: &CpuSet) -> Vec<String> {
         let missing = promised.without(online);
         if !missing.is_empty() {
             labels.push(format!(
-                "layout: it keeps CPUs {promised} (offline_cpus begins at {first}), and this machine has {online}: the run \
-                 has fewer CPUs than its name says"
+                "layout: it keeps CPUs {promised} (offline_cpus begins at {first}), but this machine has {online}, so the run has fewer \
+                 CPUs than its name says"
             ));
         }
     }

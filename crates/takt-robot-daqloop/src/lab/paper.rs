@@ -38,8 +38,8 @@ const NEURO: Factors = &[("condition", "neuro-adaptive controller as printed")];
 
 const OURS: &str = "the measure latency: from before the write of an edge to the read that sees it";
 const LINK: Definition = Definition::Differs(
-    "ours is the latency of the configured link (loopback UDP, pty, eventfd, a simulated converter or a comedi board), the paper's that \
-     of a DAQ card; what the card takes is most of the paper's mean.",
+    "ours is the latency of the configured link (loopback UDP, pty, eventfd, a simulated converter or a comedi board), the paper's that of \
+     a DAQ card, which accounts for most of the paper's mean.",
 );
 
 const DAQ: Paper = Paper {
@@ -72,7 +72,7 @@ const DAQ: Paper = Paper {
                       kernel (97.59 µs).",
             ours: "the campaign daq under each kernel, and takt compare",
             definition: Definition::Differs(
-                "Xenomai is not reproduced; the other kernels are those that are booted.",
+                "Xenomai is not reproduced; the other kernels are the booted ones.",
             ),
             headlines: &[],
             show: None,
@@ -102,8 +102,7 @@ const DAQ: Paper = Paper {
             caption: "Latency by core layout, with cores taken offline.",
             ours: "the campaign daq-cores",
             definition: Definition::Differs(
-                "the copy of the paper at hand prints the values of Table 1 in Table 3, so that none is compared; the link differs as in \
-                 Table 1.",
+                "our copy of the paper repeats the values of Table 1 in Table 3, so none is compared; the link differs as in Table 1.",
             ),
             headlines: &[],
             show: Some(conditions_by_layout),
@@ -113,15 +112,14 @@ const DAQ: Paper = Paper {
             caption: "Latency of short and of long tests, on two and four cores.",
             ours: "the campaign daq-long",
             definition: Definition::Differs(
-                "the copy of the paper at hand prints the values of Table 1 in Table 4, so that none is compared; the link differs as in \
-                 Table 1.",
+                "our copy of the paper repeats the values of Table 1 in Table 4, so none is compared; the link differs as in Table 1.",
             ),
             headlines: &[],
             show: Some(conditions_by_cores),
         },
         Item {
             number: "Figs. 3 to 5",
-            caption: "How the greatest and the mean latency develop over days.",
+            caption: "Greatest and mean latency over days.",
             ours: "the trends of maximum and mean in the section of the measure below",
             definition: LINK,
             headlines: &[],
@@ -137,8 +135,8 @@ const DAQ: Paper = Paper {
         },
     ],
     differs: &[
-        "The paper ends a short test at the first latency above 75 µs; ours ends with its number of edges, so that conditions compare the \
-                same number.",
+        "The paper ends a short test at the first latency above 75 µs; ours ends after a fixed number of edges, so that conditions have \
+         equal numbers.",
     ],
     differs_here: Some(differs_here),
 };
@@ -167,14 +165,14 @@ fn conditions_by_cores(_: &Item, _: &Collection, contexts: &[&Context<'_>]) -> V
     conditions(contexts, "cores")
 }
 
-/// What differs in these runs from the paper's.
+/// Differences of these runs from the paper's.
 fn differs_here(collection: &Collection) -> Vec<String> {
     let machine = &collection.runs[0].header.machine;
     let word = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
     let mut sentences = vec![
-        format!("CPUs: {} ({}); in the paper two and four.", word(&machine.online_cpus), word(&machine.cpu)),
+        format!("CPUs: {} ({}); the paper has two and four.", word(&machine.online_cpus), word(&machine.cpu)),
         format!(
-            "Kernel: {} ({}); in the paper 5.2.21-rt15.",
+            "Kernel: {} ({}); the paper has 5.2.21-rt15.",
             word(&machine.kernel),
             word(&machine.preemption)
         ),
@@ -191,7 +189,7 @@ fn differs_here(collection: &Collection) -> Vec<String> {
     let shortest = window.fold(f64::MAX, f64::min);
     if shortest < 3600e9 {
         sentences.push(format!(
-            "Runs of {} at least; in the paper hours to weeks.",
+            "Runs of at least {}; the paper's take hours to weeks.",
             time((shortest / 1e9).round() * 1e9)
         ));
     }

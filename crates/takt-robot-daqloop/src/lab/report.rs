@@ -1,5 +1,5 @@
-//! What the DAQ loop adds to reports: its paper's conditions beside the same here, with what
-//! differs, and the edges that were late, by cause.
+//! The DAQ loop's additions to reports: its paper's conditions next to ours, with the differences,
+//! and the late edges, by cause.
 
 use serde::Deserialize;
 
@@ -19,7 +19,7 @@ pub(super) fn deviations(file: &DaqConfig) -> Vec<String> {
     match &file.link {
         LinkConfig::Comedi(_) | LinkConfig::Iio(_) => {}
         LinkConfig::Simulated(config) => list.push(format!(
-            "no board: a converter computed from a data sheet, on {}, without driver and noise of a wire",
+            "no board: a converter simulated from its data sheet, on {}, without a driver or a wire's noise",
             config.bus.name()
         )),
         other => list.push(format!("no board: {} through the kernel and back", other.kind())),
@@ -33,12 +33,12 @@ pub(super) fn deviations(file: &DaqConfig) -> Vec<String> {
     }
     if pulse.write == Writes::Edge {
         list.push(
-            "one write for each edge; the paper writes in each turn: pulse.write = \"turn\"".to_owned(),
+            "one write per edge; the paper writes in each iteration: pulse.write = \"turn\"".to_owned(),
         );
     }
     if pulse.stamp == Stamp::Write {
         list.push(
-            "latencies count from the write; the paper's from the arrival before: pulse.stamp = \"receive\""
+            "latencies count from the write; the paper's from the previous arrival: pulse.stamp = \"receive\""
                 .to_owned(),
         );
     }
@@ -58,7 +58,7 @@ pub(super) fn deviations(file: &DaqConfig) -> Vec<String> {
     list
 }
 
-/// What the DAQ loop adds to reports.
+/// The DAQ loop's additions to reports.
 #[derive(Debug)]
 pub(super) struct Paper;
 
@@ -98,7 +98,7 @@ const MOST: usize = 100;
 
 /// A row for each run and cause; `None` where no run has late edges.
 fn late_edges(collection: &Collection) -> Option<Table> {
-    let heads = ["Run", "#Late edges", "Of these unexplained", "Cause, reported for the worst of them"];
+    let heads = ["Run", "#Late edges", "Of these unexplained", "Cause, as reported for the worst"];
     let mut table = Table::new("Edges that were late", &heads);
     for run in collection.runs.iter().filter(|run| run.header.robot == "daq") {
         match run.dir.find_json::<LateEdges>(LATE_EDGES_FILE) {
@@ -124,7 +124,7 @@ fn late_edges(collection: &Collection) -> Option<Table> {
     if table.rows().is_empty() {
         return None;
     }
-    table.note("The loop polls: what held it up between two polls is known where the kernel was traced (takt trace).");
+    table.note("The loop polls. A trace of the kernel (takt trace) shows what delayed it between two polls.");
     Some(table)
 }
 

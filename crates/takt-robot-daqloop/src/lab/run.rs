@@ -29,9 +29,9 @@ use crate::{DaqConfig, DaqLoop, DaqOutcome, EdgeRecord, SHIPPED};
 const ACQUISITION: &str = "daq-acquire";
 /// Key of `run.json`: in what the run differs from the paper's, a sentence each.
 pub(super) const DEVIATIONS: &str = "differs_from_paper";
-/// How often the records are read. The rings hold some hundred times what comes meanwhile.
+/// Period of reading the records. The rings hold some hundred times what comes meanwhile.
 const READ: Duration = Duration::from_millis(4);
-/// How often the state is written: a kill loses at most thrice this.
+/// Period of writing the state: a kill loses at most three times this.
 const CHECKPOINT: Duration = Duration::from_millis(300);
 
 /// The DAQ loop as a registry lists it.
@@ -79,8 +79,7 @@ impl Robot for DaqConfig {
 
     fn critical(&self) -> Result<Critical, NoCriticalThread> {
         Err(NoCriticalThread(
-            "the DAQ loop polls without releases, so there is no activation to trace; `takt trace` has the causes of its \
-             late edges",
+            "the DAQ loop polls without releases, so there is no activation to trace; `takt trace` shows the causes of its late edges",
         ))
     }
 
@@ -163,7 +162,7 @@ struct Loop {
     daq: DaqLoop,
     state: State,
     reader: Reader,
-    /// Where saving is off: this thread keeps edges, in memory.
+    /// Store of edges in memory, for this thread, if saving is off.
     keep: Option<Keep>,
     kept: Arc<std::sync::atomic::AtomicU64>,
     checkpoints: Checkpoints,
@@ -212,7 +211,7 @@ impl Running for Loop {
         // Before anything can fail.
         session.header.problems.extend(offline.restore());
         let outcome = outcome.map_err(LabError::robot)?;
-        // What was in the ring when the loop ended.
+        // The records in the ring when the loop ended.
         reader.read(&mut state, keep.as_mut());
         if let Some(keep) = &mut keep {
             keep.finish().map_err(LabError::io(session.dir().path()))?;
@@ -246,7 +245,7 @@ struct Checkpoints {
     empty: Draft,
     flushed: LastFlushed,
     written: Instant,
-    /// Where telemetry looks: latency, link and controller.
+    /// Series for telemetry: latency, link and controller.
     live: Vec<LiveSeries>,
     /// A state that waits until the saving task has handed its edges to the kernel.
     waiting: Option<(State, Instant)>,
@@ -324,7 +323,7 @@ impl Reader {
     }
 }
 
-/// What reports read.
+/// Measures that reports read.
 fn measures(file: &DaqConfig) -> Vec<Measure> {
     let latency = Measure::new("latency", "Latency of an edge", EDGES, "latency_ns");
     let timed = |measure: Measure| Measure { time_column: Some("sent_ns".to_owned()), ..measure };
@@ -340,7 +339,7 @@ fn measures(file: &DaqConfig) -> Vec<Measure> {
     measures
 }
 
-/// What is known before the window.
+/// Records the facts known before the window.
 fn describe(session: &mut Session, file: &DaqConfig, daq: &DaqLoop) -> Result<(), LabError> {
     session.header.measures = measures(file);
     session.header.not_granted.extend(daq.not_granted());
@@ -361,7 +360,7 @@ fn describe(session: &mut Session, file: &DaqConfig, daq: &DaqLoop) -> Result<()
     Ok(())
 }
 
-/// What is known after the window.
+/// Records the facts known after the window.
 fn conclude(
     session: &mut Session,
     file: &DaqConfig,
@@ -376,14 +375,13 @@ fn conclude(
     for measure in &mut session.header.measures {
         measure.rate_hz = rate_hz.filter(|rate_hz| *rate_hz > 0.0);
     }
-    // Whoever compares this run with others must know that they may have had more to be late in.
+    // A comparison of this run with others must know that they may have had more chances to be
+    // late.
     let asked = file.stop.edges.filter(|asked| state.next_index < *asked);
     let by_time = !cut_off && stopped.is_none() && outcome.ended.problem().is_none();
     let too_few = asked.filter(|_| by_time).map(|asked| {
         let had = state.next_index;
-        format!(
-            "its time was over after {had} of {asked} edges (stop.edges): runs with all of them had more work"
-        )
+        format!("its time ended after {had} of {asked} edges (stop.edges); runs with all edges did more work")
     });
     let loss = Loss::new(
         "lost_edges",
@@ -392,7 +390,7 @@ fn conclude(
         ("losses.max_lost_edges", file.losses.max_lost_edges),
     );
     if let Some(latency) = session.header.measures.first_mut() {
-        // What is allowed to be lost is named, and no miss.
+        // Losses within the limit are named but are not misses.
         let lost = if loss.is_exceeded() { state.lost_edges } else { 0 };
         latency.skipped = state.standing.skipped.saturating_add(lost);
         latency.longest_miss_run = latency.deadline_ns.map(|_| state.standing.longest_row);
@@ -449,12 +447,12 @@ fn conclude(
     if outcome.totals.clock_steps > 0 {
         let steps = outcome.totals.clock_steps;
         header.problems.push(format!(
-            "CLOCK_REALTIME was set during {steps} edges: their latencies are the clock's. Fix: pulse.clock = \"monotonic\", or \
-             hold the time service back during the run"
+            "CLOCK_REALTIME was changed during {steps} edges, so their latencies are wrong. Fix: set pulse.clock = \"monotonic\", or stop \
+             the time service during the run"
         ));
     }
     if edges == 0 && outcome.ended.problem().is_none() {
-        header.problems.push("no edge came within the measured window".to_owned());
+        header.problems.push("no edge arrived within the measured window".to_owned());
     }
     session.note("outcome", outcome)?;
     session.header.own_end = stopped.is_some() || has_enough(file, state);
@@ -474,11 +472,10 @@ fn kept_for_others(file: &DaqConfig, max_ns: u64) -> Option<String> {
     let polls = file.link.waiting() == Waiting::Poll && policy.is_real_time();
     (polls && max_ns >= SHARE_FROM_NS).then(|| {
         format!(
-            "the greatest latency, {:.1} ms, may be the time that the kernel keeps for other tasks on a CPU that a \
-             polling {policy} task does not leave (50 ms of every second by default). Fix: give the task a CPU without \
-             other tasks (isolcpus= and acquisition.cpus), take less with runtime in /sys/kernel/debug/sched/fair_server/ \
-             (before Linux 6.12: `sudo sysctl kernel.sched_rt_runtime_us=-1`), or let the link sleep (link.waiting = \
-             \"block\")",
+            "the greatest latency, {:.1} ms, may be the time that the kernel reserves for other tasks on a CPU where a polling {policy} \
+             task never sleeps (50 ms of every second by default). Fix: give the task a CPU without other tasks (isolcpus= and \
+             acquisition.cpus), reduce that time with runtime in /sys/kernel/debug/sched/fair_server/ (before Linux 6.12: `sudo sysctl \
+             kernel.sched_rt_runtime_us=-1`), or let the link sleep (link.waiting = \"block\")",
             max_ns as f64 / 1e6
         )
     })

@@ -11,7 +11,7 @@ use crate::EdgeRecord;
 /// [`takt_lab::releases`].
 const STOOD_STILL_NS: u64 = 250_000_000;
 
-/// What is known of the time between edges.
+/// Knowledge about the time between edges.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Standing {
@@ -80,7 +80,7 @@ impl Standing {
         self.last_ns = None;
     }
 
-    /// That the loop stood still, as a sentence, where it did.
+    /// A sentence that the loop stood still, if it did.
     pub fn stood_still(&self) -> Option<String> {
         let skipped = match self.deadline_ns {
             Some(deadline_ns) => {

@@ -1,4 +1,4 @@
-//! What a run knows of all its edges, in constant memory: what a kill must not take.
+//! A run's knowledge of all its edges, in constant memory, which must survive a kill.
 
 use serde::{Deserialize, Serialize};
 use takt_lab::LabError;
@@ -19,9 +19,9 @@ pub const STATE_FILE: &str = "latency.json";
 pub struct State {
     /// Latencies of the edges that came.
     pub recorder: Recorder,
-    /// How the maximum grew.
+    /// Growth of the maximum.
     pub max_trend: MaxTrend,
-    /// How the mean developed.
+    /// Development of the mean.
     pub mean_trend: MeanTrend,
     /// Measured time, nanoseconds, without the gaps between a kill and a resumption.
     pub elapsed_ns: u64,
@@ -46,7 +46,7 @@ pub struct State {
     pub resends: u64,
     /// When the last edge was sent (CLOCK_MONOTONIC).
     pub last_sent_ns: u64,
-    /// How often the run was taken up again.
+    /// Number of times that the run was resumed.
     pub resumed: u32,
 }
 
@@ -119,7 +119,7 @@ impl State {
         Ok(draft)
     }
 
-    /// What the last run left; None where it did not come to write anything.
+    /// State left by the last run; None if it did not write any.
     ///
     /// # Errors
     /// [`LabError::Files`] for a damaged file.

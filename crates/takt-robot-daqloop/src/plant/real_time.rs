@@ -17,7 +17,7 @@ const GRID_NS: u64 = 1_000_000;
 /// must not keep it from the next answer.
 const MAX_NS: u64 = 1_000_000_000;
 
-/// What is sent to the plant's process.
+/// Description sent to the plant's process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Description {
     pub plant: PlantConfig,
@@ -50,7 +50,7 @@ impl Wiring {
         drive_v * self.drive_per_v
     }
 
-    /// What the sensors show in a state.
+    /// Reading of the sensors in a state.
     fn sensors_v(&self, [position, speed]: State) -> [f64; 2] {
         [position / self.position_per_v, speed / self.speed_per_v]
     }

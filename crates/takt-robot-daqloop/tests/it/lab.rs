@@ -192,7 +192,7 @@ fn a_broken_loop_is_a_labelled_run() {
     let (summary, dir) = run(&file, root.path());
     assert!(dir.is_complete());
     assert!(
-        summary.problems.iter().any(|problem| problem.contains("did not come back")),
+        summary.problems.iter().any(|problem| problem.contains("did not return")),
         "{:?}",
         summary.problems
     );

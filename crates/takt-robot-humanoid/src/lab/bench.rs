@@ -17,7 +17,7 @@ use takt_trace::Thresholds;
 use super::HumanoidFile;
 use super::late::{LATE_CAUSES_FILE, LateCauses, LateFrameCause};
 
-/// What `takt bench humanoid --json` prints; null where a run that ended early does not say.
+/// Output of `takt bench humanoid --json`; null if a run that ended early lacks the value.
 #[derive(Debug, Serialize)]
 pub struct HumanoidBench {
     pub devices_op: Option<u64>,
@@ -31,13 +31,13 @@ pub struct HumanoidBench {
     pub lost_frames: Option<u64>,
     /// Frames that came back after the cycle that waited for them.
     pub late_frames: Option<u64>,
-    /// Why they were late, the most frequent cause first.
+    /// Reasons of their lateness, the most frequent first.
     pub late_frame_causes: Vec<LateFrameCause>,
     /// Late frames that nothing explains.
     pub late_frames_unexplained: u64,
-    /// Why the kernel's part of the causes is not known; null where the kernel was traced.
+    /// Reason why the kernel's part of the causes is unknown; null if the kernel was traced.
     pub untraced: Option<String>,
-    /// What a reader of the figures must know about the trace.
+    /// Notes on the trace for a reader of the figures.
     pub trace_notes: Vec<String>,
     /// Cycles whose working counter was wrong.
     pub working_counter_errors: Option<u64>,
@@ -153,7 +153,7 @@ impl HumanoidBench {
             let _ = writeln!(text, "  {} late frames unexplained", self.late_frames_unexplained);
         }
         if let Some(why) = self.untraced.as_ref().filter(|_| self.late_frames > Some(0)) {
-            let _ = writeln!(text, "  causes beyond the stamps of each frame are not known: {why}");
+            let _ = writeln!(text, "  causes beyond the timestamps of each frame are unknown: {why}");
         }
         for (title, rows) in
             [("control period, µs", &self.period_low_us), ("wake-up lateness, µs", &self.lateness_low_us)]

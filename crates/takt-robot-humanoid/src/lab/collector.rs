@@ -23,7 +23,7 @@ use super::rows::{Before, CYCLES, CycleRow, LATENCIES};
 use super::run::TASK;
 use crate::run::CycleRecord;
 
-/// How often rings are drained.
+/// Period of draining the rings.
 const PERIOD: Duration = Duration::from_millis(20);
 /// Records taken from a ring at once.
 const BATCH: usize = 1024;
@@ -34,7 +34,7 @@ const MAX_LATENCIES: u64 = 1 << 20;
 /// Rows of late frames that are kept.
 const MAX_LATE: u64 = 1 << 18;
 
-/// What is drained.
+/// The drained rings.
 pub(super) struct Rings {
     pub records: Consumer<CycleRecord>,
     pub events: Consumer<LinkEvent>,
@@ -73,8 +73,8 @@ fn latency_sample(measure: &Measure) -> Option<Sample<LatencyRow>> {
 /// ([`Exchanged::lost`](takt_link_ethercat::control::Exchanged::lost)), until it comes.
 pub(super) const LOST_AFTER: usize = 16;
 
-/// Which of the last [`LOST_AFTER`] cycles sent their frames within the window: a loss belongs to
-/// the cycle that sent the frame, and is reported by a later one.
+/// Whether each of the last [`LOST_AFTER`] cycles sent its frames within the window: a loss belongs
+/// to the cycle that sent the frame, and is reported by a later one.
 #[derive(Debug, Default)]
 struct Sendings(VecDeque<bool>);
 
@@ -119,7 +119,7 @@ pub(super) struct WalkCollector {
 
 pub(super) const COUNTS_FILE: &str = "humanoid.json";
 
-/// What the collector counts, over all parts of a resumed run.
+/// Counts of the collector, over all parts of a resumed run.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Collected {

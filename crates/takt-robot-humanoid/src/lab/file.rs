@@ -19,7 +19,7 @@ use crate::HumanoidConfig;
 /// The shipped configuration.
 pub const SHIPPED: &str = include_str!("../../../../robots/humanoid.toml");
 
-/// What the devices are reached by.
+/// Connection to the devices.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
 pub enum WireKind {
@@ -43,9 +43,9 @@ pub enum WireKind {
         /// was instructed otherwise.
         #[serde(default)]
         queue: u32,
-        /// Where the program is attached: `auto` (in the driver where it can), `native` (there or
-        /// not at all), `generic` (every driver can). Auto: what the card can do best, and the run
-        /// says what that was.
+        /// Attachment of the program: `auto` (in the driver if possible), `native` (there or not at
+        /// all), `generic` (every driver can). `auto` uses the card's best mode, which the run
+        /// records.
         #[serde(default)]
         attach: XdpAttach,
     },
@@ -83,8 +83,8 @@ impl Default for SegmentOptions {
     }
 }
 
-/// What may be lost on the wire within the measured window; more fails the run, and what is allowed
-/// is named all the same.
+/// Limits of losses on the wire within the measured window; more losses fail the run, and permitted
+/// ones are listed nevertheless.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Losses {
@@ -97,7 +97,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// What was lost, beside what is allowed.
+    /// Losses next to the limits.
     pub(super) fn judge(&self, collected: &Collected, frames_per_cycle: u64) -> Vec<Loss> {
         let frames = collected.cycles.saturating_mul(frames_per_cycle);
         vec![
@@ -117,7 +117,7 @@ impl Losses {
     }
 }
 
-/// Which process the kernel kills when memory runs out.
+/// Process that the kernel kills when memory runs out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OomVictim {
@@ -149,29 +149,30 @@ pub struct HumanoidFile {
     /// Whether all other tasks and interrupts are moved off those CPUs (C). Off: it concerns the
     /// whole machine.
     pub shield: bool,
-    /// How the loop waits (S). Kernel; `{ kind = "spin" }` spins the last 50 µs, as the paper.
+    /// Waiting method of the loop (S). Kernel; `{ kind = "spin" }` spins the last 50 µs, as the
+    /// paper.
     pub sleep: SleepStrategy,
     /// Most tasks that the scheduler moves to another CPU at once, with interrupts off
     /// (`sched_nr_migrate`, the paper's section 4); put back after the run, also after a kill.
     /// Absent: as it is, which is 32, or 8 with PREEMPT_RT.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nr_migrate: Option<u32>,
-    /// Which process the kernel kills when memory runs out (section 4). `kernel`.
+    /// Process that the kernel kills when memory runs out (section 4). `kernel`.
     pub oom_victim: OomVictim,
     /// Holds the CPUs out of deep sleep. True: exit latencies of idle states are power saving and
     /// not scheduling.
     pub no_deep_idle: bool,
     /// Refuse to run when the kernel grants less than asked.
     pub strict: bool,
-    /// What the devices are reached by. A veth pair: frames go through the kernel's network stack,
-    /// as on hardware.
+    /// Connection to the devices. A veth pair: frames go through the kernel's network stack, as on
+    /// hardware.
     pub wire: WireKind,
     /// The simulated segment.
     pub segment: SegmentOptions,
     /// Readers of the cache beside the controller, each reading without pause but for 1 ms. 1:
     /// telemetry.
     pub readers: u32,
-    /// What may be lost on the wire.
+    /// Limits of losses on the wire.
     pub losses: Losses,
     /// The motion controller.
     pub motion: HumanoidConfig,
@@ -244,13 +245,13 @@ impl HumanoidFile {
         let most = self.motion.link.readers.saturating_sub(1);
         within("readers", self.readers.into(), 0.0, most as f64)?;
         if self.shield && self.cpus.is_none() {
-            let accepted = "cpus must say which CPUs are the controller's";
+            let accepted = "cpus must name the controller's CPUs";
             return Err(SettingError::value("shield", true, accepted));
         }
         if let WireKind::Interface { name } | WireKind::Xdp { name, .. } = &self.wire
             && name.is_empty()
         {
-            let accepted = "the name of a network interface is accepted";
+            let accepted = "expected the name of a network interface";
             return Err(SettingError::value("wire.name", "\"\"", accepted));
         }
         if let WireKind::Xdp { queue, .. } = self.wire {

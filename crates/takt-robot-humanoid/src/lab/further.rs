@@ -40,14 +40,14 @@ impl Further {
         (further, refused)
     }
 
-    /// What holds now, a sentence each: for the run's record.
+    /// Settings in effect, one sentence each: for the run's record.
     pub(super) fn words(&self) -> Vec<String> {
         let migrate = self.nr_migrate.as_ref().map(|changed| {
             let (path, before) = changed.before();
             format!("{} changed, was {before}", path.display())
         });
         let victim = self.protected.as_ref().map(|_| {
-            "the kernel never kills this process for want of memory; tools of the interference come first"
+            "when memory runs out, the kernel never kills this process; it kills the tools of the interference first"
                 .to_owned()
         });
         migrate.into_iter().chain(victim).collect()

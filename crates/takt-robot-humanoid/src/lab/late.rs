@@ -29,25 +29,25 @@ const MAX_LISTED: usize = 1000;
 pub struct LateFrame {
     #[serde(flatten)]
     pub stamps: LateRow,
-    /// Where the time went.
+    /// Part of the path with the delay.
     pub place: LatePlace,
-    /// Who is to blame, in the words of `takt ethercat analyse`; null where nobody knows.
+    /// The blamed part, in the words of `takt ethercat analyse`; null if unknown.
     pub blame: Option<Blame>,
-    /// How long after the controller had gone on without it the answer came, microseconds.
+    /// Time between the end of the controller's wait and the answer, microseconds.
     pub missed_by_us: f64,
-    /// How much longer than usual it took there, microseconds.
+    /// Excess over the usual time there, microseconds.
     pub excess_us: f64,
     /// In whose hands it was there, where the trace was asked for that thread; null where it was no
     /// thread of this host.
     pub holder: Option<Holder>,
-    /// What held up the thread in whose hands it was, in the words of `takt trace`; null where that
-    /// was not recorded, or was no thread.
+    /// Cause that delayed the thread which handled it, in the words of `takt trace`; null if it was
+    /// not recorded, or was not a thread.
     pub cause: Option<Cause>,
     /// The thread, interrupt or lock holder to blame for that, where there is one.
     pub who: String,
     /// Share of that time which the cause explains, 0 to 1. Below one half it explains nothing.
     pub share: f64,
-    /// Where all of that time went, by the kernel's events, greatest first.
+    /// Parts of all that time, by the kernel's events, greatest first.
     pub parts: Vec<Part>,
     /// The device kept it on purpose: the segment's own stamps say so.
     pub kept: bool,
@@ -81,10 +81,10 @@ impl Holder {
 /// Frames that were late for the same cause.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LateFrameCause {
-    /// Where the time went.
+    /// Part of the path with the delay.
     pub place: LatePlace,
     pub blame: Option<Blame>,
-    /// What held up the thread there.
+    /// Cause that delayed the thread there.
     pub cause: Option<Cause>,
     /// Whether something that was seen says why; the rest of such rows is counted as unexplained.
     pub explained: bool,
@@ -110,7 +110,7 @@ pub struct LateCauses {
     pub causes: Vec<LateFrameCause>,
     /// The first of the frames, one by one.
     pub each: Vec<LateFrame>,
-    /// Why the kernel's part is not known, where it is not.
+    /// Reason why the kernel's part is unknown, if it is.
     pub untraced: Option<String>,
 }
 
@@ -149,7 +149,7 @@ impl Threads {
     }
 }
 
-/// What is read of [`COUNTS_FILE`].
+/// The fields read from [`COUNTS_FILE`].
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Counted {
@@ -172,7 +172,7 @@ impl LateCauses {
             who: String::new(),
             frames,
             worst_us: 0.0,
-            why: "unexplained: no stamps of these frames were kept".to_owned(),
+            why: "unexplained: no timestamps of these frames were kept".to_owned(),
         });
         self.causes.sort_by_key(|row| std::cmp::Reverse(row.frames));
     }
@@ -255,7 +255,7 @@ fn attribute(mut frames: Vec<LateFrame>, threads: &Threads, untraced: Option<Str
         let known = is_explained(frame, threads);
         unexplained += u64::from(!known);
         frame.why = sentence(frame, known);
-        // What is known of one does not explain another, of which it is not.
+        // Knowledge about one frame does not explain another.
         let same = (frame.place, frame.cause, without_tid(&frame.who).to_owned(), known);
         let row = all.entry(same).or_insert_with(|| LateFrameCause {
             place: frame.place,
@@ -296,7 +296,7 @@ fn inherit(frames: &mut [LateFrame]) {
     let mut in_order: Vec<usize> = (0..frames.len()).collect();
     in_order.sort_by_key(|&at| frames[at].stamps.way.sent_ns);
     for at in in_order {
-        // Where the controller itself was held up meanwhile, that is the cause.
+        // If the controller itself was delayed in the meantime, that is the cause.
         let own = &frames[at];
         if own.place != LatePlace::Before || own.holder == Some(Holder::Controller) {
             continue;
@@ -311,8 +311,8 @@ fn inherit(frames: &mut [LateFrame]) {
     }
 }
 
-/// What the kernel says of the threads in whose hands frames were, but for those that the device
-/// kept on purpose.
+/// Asks the kernel's events about the threads that handled frames, except for frames that the
+/// device held back on purpose.
 fn ask_kernel(
     frames: &mut [LateFrame],
     threads: &Threads,
@@ -336,7 +336,7 @@ fn ask_kernel(
             if is_most(stood_ns, span.to_ns - span.from_ns) {
                 late.cause = Cause::Gap;
                 late.who =
-                    "timers of its CPU were due, and none came: firmware, the hypervisor, or interrupts off"
+                    "timers of its CPU were due but did not fire: firmware, the hypervisor, or interrupts off"
                         .to_owned();
                 late.share = stood_ns as f64 / (span.to_ns - span.from_ns) as f64;
             }
@@ -397,7 +397,9 @@ impl LateFrame {
         } else if is_most(still_ns, took_ns) {
             late.cause = Cause::Gap;
             let still_us = still_ns as f64 / 1e3;
-            late.who = format!("{still_us:.0} µs between two readings of its clock some 1 µs apart");
+            late.who = format!(
+                "{still_us:.0} µs between two readings of its clock that are usually some 1 µs apart"
+            );
             late.share = still_ns as f64 / took_ns as f64;
         }
     }
@@ -409,7 +411,7 @@ fn is_charge(cause: Cause) -> bool {
 }
 
 /// Of a segment's thread that no event shows off its CPU.
-const NO_CPU_TIME: &str = "by its CPU time it did not run, and no event says who did";
+const NO_CPU_TIME: &str = "its CPU time shows that it did not run, and no event shows what ran instead";
 
 /// Frames that lay before the segment while its thread had another one in its hands are late for
 /// what held it up with that.
@@ -434,7 +436,7 @@ fn behind_others(frames: &mut [LateFrame]) {
         {
             (frame.cause, frame.blame, frame.share) = (other.cause, other.blame, other.share);
             frame.parts.clone_from(&other.parts);
-            frame.who = format!("{}, with the frame before in its hands", other.who);
+            frame.who = format!("{}, while it handled the previous frame", other.who);
         }
     }
 }

@@ -114,7 +114,7 @@ impl Joiner {
     /// A cycle of the controller.
     pub fn cycle(&mut self, record: &CycleRecord) {
         if self.last_seen != Some(record.events) {
-            // What had happened before the first record was not seen now.
+            // Events before the first record were not seen now.
             if self.last_seen.is_some() {
                 bounded(&mut self.seen, (record.events, record.wake_ns));
             }
@@ -122,8 +122,8 @@ impl Joiner {
         }
     }
 
-    /// Takes what is complete. Where several events came in one cycle, the controller sees the
-    /// count of the last, which stands for those before: they were seen, and answered, with it.
+    /// Takes what is complete. If several events came in one cycle, the controller sees the count
+    /// of the last, which represents the earlier ones: they were seen, and answered, with it.
     pub fn take(&mut self, mut row: impl FnMut(LatencyRow)) {
         for event in &mut self.events {
             if event.seen_ns.is_none() {

@@ -49,11 +49,11 @@ const HUMANOID: Paper = Paper {
         absent(
             "Fig. 3",
             "Concurrency control of the interface's buffer by an RT-mutex.",
-            "a drawing; tests of the control interface show that a real-time cycle waits for one reader at most.",
+            "a drawing; tests of the control interface show that a real-time cycle waits for at most one reader.",
         ),
         Item {
             number: "Fig. 4",
-            caption: "Data flow in a cycle: a sensor takes 1.5 to 2.5 cycles, a command 1.5, the reaction to an event 3 to 4.",
+            caption: "Data flow in a cycle: a sensor value takes 1.5 to 2.5 cycles, a command 1.5, the reaction to an event 3 to 4.",
             ours: "the measures sensor, command and reaction of simulated devices",
             definition: Definition::Same,
             headlines: &[
@@ -81,10 +81,9 @@ const HUMANOID: Paper = Paper {
         Item {
             number: "Fig. 5",
             caption: "The stress: dd of 1 GB in a loop, hackbench 20, a flood of pings, du of the whole disk.",
-            ours: "the stress profile humanoid; the report's table of interference proves what it did",
+            ours: "the stress profile humanoid; the report's table of interference shows its work",
             definition: Definition::Differs(
-                "the file of dd is written again and again in place of one that fills the disk; what stands in for a program that is missing \
-                 is named below.",
+                "dd writes the same file repeatedly instead of filling the disk; replacements for missing programs are listed below.",
             ),
             headlines: &[],
             show: None,
@@ -139,10 +138,10 @@ const HUMANOID: Paper = Paper {
         },
     ],
     differs: &[
-        "The devices are a simulated segment of 59 on a virtual Ethernet cable, unless motion.link names a card.",
-        "The master runs in the program, over a raw socket, where the paper's is a kernel module with a driver of its own.",
-        "The grid is absolute here: a late cycle is followed by a shorter one, and the mean stays 1,000 µs. The paper sleeps for what is \
-         left of the period, so that every wake-up delay lengthens the period and its mean lies above 1,000 µs.",
+        "The devices are a simulated segment of 59 on a virtual Ethernet cable, unless motion.link names a network card.",
+        "The master runs in the program, over a raw socket; the paper's is a kernel module with its own driver.",
+        "The grid is absolute here: a late cycle is followed by a shorter one, and the mean stays 1,000 µs. The paper sleeps for the rest \
+         of the period, so every wake-up delay lengthens the period, and its mean lies above 1,000 µs.",
     ],
     differs_here: Some(differs_here),
 };
@@ -223,14 +222,14 @@ fn both(contexts: &[&Context<'_>], idle: bool, number: &str, published: &[Row]) 
     ours.into_iter().chain([paper]).map(Block::Table).collect()
 }
 
-/// What differs in these runs from the paper's.
+/// Differences of these runs from the paper's.
 fn differs_here(collection: &Collection) -> Vec<String> {
     let machine = &collection.runs[0].header.machine;
     let word = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
     let mut sentences = vec![
-        format!("CPUs: {} ({}); in the paper four.", word(&machine.online_cpus), word(&machine.cpu)),
+        format!("CPUs: {} ({}); the paper has four.", word(&machine.online_cpus), word(&machine.cpu)),
         format!(
-            "Kernel: {} ({}); in the paper 2.6.26.8-rt16.",
+            "Kernel: {} ({}); the paper has 2.6.26.8-rt16.",
             word(&machine.kernel),
             word(&machine.preemption)
         ),
@@ -253,8 +252,10 @@ fn differs_here(collection: &Collection) -> Vec<String> {
     });
     let shortest = window.fold(f64::MAX, f64::min);
     if shortest < 590e9 {
-        sentences
-            .push(format!("Runs of {}; in the paper ten minutes.", time((shortest / 1e9).round() * 1e9)));
+        sentences.push(format!(
+            "Runs of {}; the paper's runs take ten minutes.",
+            time((shortest / 1e9).round() * 1e9)
+        ));
     }
     sentences
 }
@@ -273,7 +274,7 @@ fn differences(run: &Run) -> Vec<String> {
     }
     for component in header.load["components"].as_array().into_iter().flatten() {
         if let (Some(kind), Some(why)) = (component["kind"].as_str(), component["stand_in"].as_str()) {
-            list.push(format!("Something else stands in for {kind}: {why}."));
+            list.push(format!("{kind} was replaced: {why}."));
         }
     }
     let tuning = factor("tuning").unwrap_or("a run");

@@ -1,5 +1,5 @@
-//! What the humanoid adds to reports and exports: its paper's figures, and frames whose answers
-//! came late, by cause, from the file that such a run leaves.
+//! The humanoid's additions to reports and exports: its paper's figures, and frames whose answers
+//! came late, by cause, from the file of such a run.
 
 use std::io::Read;
 use std::path::Path;
@@ -17,7 +17,7 @@ const LONGEST: u64 = 8 << 20;
 /// Most causes of a run that are shown.
 const MOST: usize = 100;
 
-/// What the humanoid adds to reports.
+/// The humanoid's additions to reports.
 #[derive(Debug)]
 pub(super) struct LateFrames;
 
@@ -45,7 +45,7 @@ impl Supplement for LateFrames {
     }
 }
 
-/// What is read of it.
+/// The fields read from it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Late {
@@ -63,7 +63,7 @@ struct Cause {
 
 /// A row for each run and cause; `None` where no run has late frames.
 fn late_frames(collection: &Collection) -> Option<Table> {
-    let heads = ["Run", "#Late frames", "Of these unexplained", "Cause, reported for the worst of them"];
+    let heads = ["Run", "#Late frames", "Of these unexplained", "Cause, as reported for the worst"];
     let mut table = Table::new("Frames that came late", &heads);
     for run in &collection.runs {
         let path = run.dir.path().join(LATE_CAUSES_FILE);
@@ -92,7 +92,7 @@ fn late_frames(collection: &Collection) -> Option<Table> {
     if table.rows().is_empty() {
         return None;
     }
-    table.note("A frame that comes late is not lost: its data are used when it comes.");
+    table.note("A late frame is not lost: its data are used when it arrives.");
     Some(table)
 }
 

@@ -7,7 +7,7 @@ use crate::run::CycleRecord;
 pub const CYCLES: &str = "cycles";
 pub const LATENCIES: &str = "latencies";
 
-/// What a cycle knows of the one before.
+/// A cycle's knowledge of the previous one.
 #[derive(Clone, Copy, Debug)]
 pub struct Before {
     /// Its wake-up.
@@ -64,7 +64,7 @@ pub struct CycleRow {
     pub late_frames: u16,
     /// Cycles by which inputs are older than fresh ones.
     pub stale_cycles: u16,
-    /// Where the frame passed the reference clock against its cycle; 0 without one.
+    /// Phase of the frame at the reference clock against its cycle; 0 without one.
     pub phase_ns: i32,
     /// Releases skipped before this one.
     pub skipped: u32,

@@ -43,9 +43,9 @@ const READ_EVERY: Duration = Duration::from_millis(1);
 /// The control interface's timing as text, renewed each second.
 const TIMING_FILE: &str = "ethercat.txt";
 
-/// What reports read. The control period leads: it is what the paper's tables show, from one
-/// command of the controller at the control interface to the next ("We measured the time" at which
-/// it sends its command to ECCI, section 3.3). The verdict is about the releases.
+/// Measures that reports read. The control period leads: it is what the paper's tables show, from
+/// one command of the controller at the control interface to the next ("We measured the time" at
+/// which it sends its command to ECCI, section 3.3). The verdict is about the releases.
 fn measures(file: &HumanoidFile, simulated: bool) -> Vec<Measure> {
     let rate_hz = file.motion.rate_hz;
     let period_ns = file.motion.period().as_nanos() as u64;
@@ -252,7 +252,7 @@ impl Walking {
         let readers = readers
             .into_iter()
             .map(|reader| {
-                let why = "reads the cache as telemetry does";
+                let why = "reads the cache like telemetry";
                 Collecting::start("hum-reader", why, |end| Ok(read(reader, end)))
             })
             .collect::<Result<Vec<_>, _>>()?;
@@ -363,7 +363,7 @@ impl Walking {
         let header = &mut session.header;
         if collected.undecided_cycles > 0 {
             header.failures.push(format!(
-                "control ended too soon after the last {} cycles: nobody can say whether their frames were lost",
+                "control ended too soon after the last {} cycles, so it is unknown whether their frames were lost",
                 collected.undecided_cycles
             ));
         }
@@ -387,10 +387,10 @@ impl Walking {
             header.problems.push(stopped);
         }
         if !finished.safe {
-            header.problems.push("some drives held torque when the cycles ended".to_owned());
+            header.problems.push("some drives still held torque when the cycles ended".to_owned());
         }
         if let Some(why) = &finished.not_down {
-            header.problems.push(format!("devices were asked down to INIT: {why}"));
+            header.problems.push(format!("devices were requested to go down to INIT: {why}"));
         }
         header.records_lost = collected.lost.max(finished.records_lost);
         header.losses = file.losses.judge(&collected, self.frames_per_cycle);
@@ -418,8 +418,8 @@ fn read(mut reader: CacheReader, done: &AtomicBool) -> u64 {
     reads
 }
 
-/// Where the shield's state is kept: in /run, or in the user's own folder of states where that is
-/// not writable.
+/// Path of the shield's state: in /run, or in the user's own folder of states if that is not
+/// writable.
 fn shield_state() -> PathBuf {
     let path = shield::default_state();
     let writable = path.parent().is_some_and(|run| std::fs::metadata(run).is_ok_and(|_| tempfile_works(run)));
@@ -427,7 +427,7 @@ fn shield_state() -> PathBuf {
         return path;
     }
     let folder = takt_files::state_folder();
-    // Where it cannot be made, writing the state says why.
+    // If it cannot be created, writing the state reports the reason.
     let _ = takt_files::private_folder(&folder);
     folder.join("takt-shield.state")
 }
@@ -439,7 +439,7 @@ fn tempfile_works(folder: &std::path::Path) -> bool {
     works
 }
 
-/// What is known however control ended.
+/// Figures that are known however control ended.
 fn figures(
     file: &HumanoidFile,
     (collected, releases): (&Collected, &Releases),
@@ -481,7 +481,7 @@ fn figures(
     figures
 }
 
-/// What only a controller that ended as it was asked to leaves behind.
+/// Figures that only a controller leaves that ended as requested.
 fn figures_at_end(finished: &Finished) -> BTreeMap<String, f64> {
     let totals = finished.port.totals();
     let mut figures: BTreeMap<String, f64> = [

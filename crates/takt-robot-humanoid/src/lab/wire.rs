@@ -16,14 +16,14 @@ use crate::topology::{Device, DeviceClass};
 /// Facts of the segment between two drains.
 const TRUTHS: usize = 1 << 14;
 
-/// What stands behind the wire; dropping it takes the simulation down.
+/// The simulation behind the wire; dropping it ends the simulation.
 pub(super) struct Behind {
     // Before the pair: the server has its end open.
     _server: Option<Server>,
     _pair: Option<VethPair>,
-    /// What really happened; `None` on real devices.
+    /// The real events; `None` on real devices.
     pub truth: Option<Consumer<Truth>>,
-    /// What was asked and not granted.
+    /// Settings that were requested but not granted.
     pub not_granted: Vec<String>,
     /// In a few words.
     pub what: String,
@@ -57,12 +57,11 @@ pub(super) fn open(file: &HumanoidFile) -> Result<(Box<dyn Wire>, Behind), LabEr
     let pair = match VethPair::unique() {
         Ok(pair) => pair,
         Err(error) => {
-            let label =
-                format!("wire: no veth pair ({error}); the segment runs in the controller's own thread");
+            let label = format!("wire: no veth pair ({error}); the segment runs in the controller's thread");
             let behind = Behind {
                 truth,
                 not_granted: vec![label],
-                ..behind("simulated, in process for want of a veth pair".to_owned())
+                ..behind("simulated, in process because there is no veth pair".to_owned())
             };
             return Ok((control::in_process(segment), behind));
         }

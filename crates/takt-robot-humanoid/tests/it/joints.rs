@@ -79,7 +79,7 @@ struct Run {
     control: SegmentControl,
     time: SimulatedTime,
     next_ns: u64,
-    /// What the controller says.
+    /// The controller's reported mode.
     mode: Mode,
 }
 

@@ -1,4 +1,4 @@
-//! What the motion controller's loop must not do, proven.
+//! Calls that the motion controller's loop must not make, proven.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::sync::Arc;

@@ -26,7 +26,7 @@ const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00
 #[derive(Debug, Clone, Default)]
 pub struct Chain {
     pub name: String,
-    /// How it stands, in a word.
+    /// Its state, in a word.
     pub state: String,
     pub why: String,
     /// Its callbacks by their names.
@@ -118,7 +118,7 @@ fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // What no document may hold.
+            // Characters that no document may contain.
             c if c.is_control() => out.push(' '),
             c => out.push(c),
         }
@@ -195,7 +195,7 @@ impl Box {
     }
 }
 
-/// Where everything is.
+/// Layout of the graph.
 struct Layout {
     boxes: Vec<Box>,
     /// Middle of each callback's row, and its box's left side.

@@ -1,5 +1,5 @@
-//! What people see of the latency manager: a screen in the terminal, and the graph of what was
-//! learnt as a page.
+//! Views of the latency manager: a screen in the terminal, and the graph of the learnt model as a
+//! page.
 
 mod graph;
 mod screen;

@@ -347,7 +347,7 @@ mod tests {
         let mut wrong = status();
         wrong.holds = false;
         wrong.lost = 17;
-        wrong.differences = vec!["thread 4711: asked for 4 ms, has none".into()];
+        wrong.differences = vec!["thread 4711: requested 4 ms, in effect none".into()];
         let text = screen(&wrong, (120, 34));
         for expected in ["NOT ALL RESERVATIONS HOLD", "17 EVENTS LOST", "NOT AS ASKED: thread 4711"] {
             assert!(text.contains(expected), "{expected} is missing in\n{text}");

@@ -23,7 +23,7 @@ pub const CYCLES: &str = "cycles";
 /// File of what is counted of the stream, for a run that goes on after a kill.
 pub(super) const STREAM_FILE: &str = "stream.json";
 
-/// How often the ring is drained.
+/// Period of draining the ring.
 const PERIOD: Duration = Duration::from_millis(50);
 
 /// Records taken from the ring at once.
@@ -149,8 +149,8 @@ fn sample(measure: &Measure) -> Option<Sample<Cycle>> {
     }
 }
 
-/// What is counted of the cycles within the window, over all parts of a resumed run; each of them
-/// is a stream of its own.
+/// Counts of the cycles within the window, over all parts of a resumed run; each of them is a
+/// separate stream.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Counted {

@@ -55,7 +55,7 @@ impl From<ServoError> for LabError {
     }
 }
 
-/// What reports read.
+/// Measures that reports read.
 fn measures(file: &ServoConfig) -> Vec<Measure> {
     // A value belongs to the part of a run in which its cycle was released.
     let measure = |name, title, since: &str, column| Measure {
@@ -63,7 +63,7 @@ fn measures(file: &ServoConfig) -> Vec<Measure> {
         ..Measure::new(name, title, CYCLES, column).since(since).rate_hz(file.rate_hz())
     };
     let released = match file.task.pacing {
-        Pacing::Locked => "Wake-up after the earliest moment that the controller's packet could be here",
+        Pacing::Locked => "Wake-up after the earliest possible arrival of the controller's packet",
         Pacing::Free => "Wake-up lateness",
     };
     vec![
@@ -249,7 +249,7 @@ fn fill_header(
         header.failures.push(format!("the stream ended by itself: {}", finished.reason));
     }
     if !finished.at_rest {
-        header.failures.push("the arm was not seen at rest after the stop was asked for".to_owned());
+        header.failures.push("the arm was not seen at rest after the stop was requested".to_owned());
     }
     let cycles = counted.cycles.saturating_add(counted.lost_packets);
     let losses = &config.losses;

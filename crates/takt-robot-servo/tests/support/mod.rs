@@ -66,7 +66,7 @@ impl Controller {
         Self { child, stdin, address, log, _folder: folder }
     }
 
-    /// What it has written so far; nothing while its first line is being written.
+    /// Its log so far; empty while its first line is being written.
     pub fn log(&self) -> Vec<ControllerRow> {
         if !std::fs::read_to_string(&self.log).is_ok_and(|text| text.contains('\n')) {
             return Vec::new();

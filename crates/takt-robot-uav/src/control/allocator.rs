@@ -4,7 +4,7 @@ use nalgebra::Vector3;
 
 use crate::vehicle::{ROTORS, RotorSpeeds, VehicleConfig};
 
-/// What the allocator decided.
+/// Decision of the allocator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Allocation {
     pub rotors_rad_s: RotorSpeeds,
@@ -53,7 +53,7 @@ impl ControlAllocator {
         }
     }
 
-    /// Rotor speeds for a collective thrust in N and a torque in N·m. What is no number counts as
+    /// Rotor speeds for a collective thrust in N and a torque in N·m. An invalid number counts as
     /// zero.
     pub fn allocate(&self, thrust_n: f64, torque: &Vector3<f64>) -> Allocation {
         let number = |x: f64| if x.is_finite() { x } else { 0.0 };

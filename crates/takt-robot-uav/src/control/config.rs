@@ -28,8 +28,8 @@ pub struct ControlConfig {
     /// Greatest vertical acceleration up or down, m/s². 5: the vehicle keeps some thrust to steer
     /// with.
     pub vertical_limit_m_s2: f64,
-    /// How far ahead of position and velocity the reference's acceleration is fed forward, ms. 110:
-    /// by about this the attitude loop (2·0.8/15 s) and the rotors lag.
+    /// Lead with which the reference's acceleration is fed forward relative to position and
+    /// velocity, ms. 110: about the lag of the attitude loop (2·0.8/15 s) and the rotors.
     pub acceleration_lead_ms: f64,
     /// Greatest desired tilt, degrees. 40.
     pub tilt_limit_deg: f64,

@@ -15,7 +15,7 @@ use nalgebra::Vector3;
 
 use crate::vehicle::{State, VehicleConfig};
 
-/// What the position controller reports the attitude controller.
+/// Command from the position controller to the attitude controller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ForceCommand {
     /// Desired force in the world, N.

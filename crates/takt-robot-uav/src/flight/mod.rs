@@ -36,13 +36,13 @@ const RING_CAPACITY: usize = 1 << 16;
 /// under stress too.
 const START_DELAY_NS: u64 = 100_000_000;
 
-/// How often threads look whether the flight begins.
+/// Period at which threads check whether the flight begins.
 const LOOK_NS: u64 = 2_000_000;
 
 /// Stack that is touched before a task begins.
 const PREFAULT_STACK_BYTES: usize = 128 << 10;
 
-/// What the tasks leave behind.
+/// Records of the tasks.
 #[derive(Debug)]
 pub struct Records {
     /// Every attitude job.
@@ -261,7 +261,7 @@ impl Flight {
         self.warnings.iter().cloned().chain(refused).collect()
     }
 
-    /// How reservations and their CPUs came together; `None` where no task asked for both.
+    /// Method that combined reservations with their CPUs; `None` if no task requested both.
     pub fn placed(&self) -> Option<&Placed> {
         self.placed.as_ref()
     }

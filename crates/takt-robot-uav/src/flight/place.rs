@@ -9,7 +9,7 @@ use super::Flight;
 use crate::error::UavError;
 use crate::tasks;
 
-/// How SCHED_DEADLINE and placement came together.
+/// Method that combined SCHED_DEADLINE with placement.
 #[derive(Debug, Serialize)]
 pub struct Placed {
     /// The way that held; absent when none did, and the threads are not pinned.
@@ -19,7 +19,7 @@ pub struct Placed {
     pub description: String,
     /// The ways that were tried and did not hold, and why.
     pub closed: Vec<String>,
-    /// What lasts as long as the threads.
+    /// State that lasts as long as the threads.
     #[serde(skip)]
     _pinned: Option<Pinned>,
 }
@@ -55,7 +55,7 @@ impl Flight {
         let closed: Vec<String> = closed.iter().map(ToString::to_string).collect();
         let (way, description) = match &outcome {
             Ok(pinned) => (Some(pinned.way), format!("pinned: {}", pinned.way)),
-            Err(_) => (None, "not pinned: no way holds here".to_owned()),
+            Err(_) => (None, "not pinned: no method works here".to_owned()),
         };
         for report in &mut self.reports {
             let granted = &mut report.granted;
@@ -76,7 +76,7 @@ impl Flight {
     }
 }
 
-/// Why the kernel gave something else, in place of what reading back alone can tell.
+/// Explains a different setting by the kernel, instead of the plain value read back.
 fn explain(difference: &mut Difference, closed: &[String], refused: Option<&str>) {
     match (difference.setting.as_str(), refused) {
         ("cpus", _) => {
@@ -85,8 +85,8 @@ fn explain(difference: &mut Difference, closed: &[String], refused: Option<&str>
                  pinned; tried: {}",
                 closed.join("; ")
             );
-            difference.fix = "boot with isolcpus= and that CPU alone, start the program in an exclusive cpuset of it, run as root, \
-                              or set tasks.isolate = false"
+            difference.fix = "boot with isolcpus= and only that CPU, start the program in an exclusive cpuset with it, run as root, or set \
+                 tasks.isolate = false"
                 .to_owned();
         }
         ("policy", Some(refused)) => difference.reason = refused.to_owned(),

@@ -69,7 +69,7 @@ impl AttitudeTask {
 #[derive(Debug)]
 pub struct PositionTask {
     pub controller: PositionController,
-    /// What is flown.
+    /// The flown reference.
     pub reference: Reference,
     /// Time 0 of the flight, CLOCK_MONOTONIC.
     pub epoch_ns: u64,

@@ -21,7 +21,7 @@ use crate::records::{AttitudeRecord, PositionRecord};
 use crate::sim::Simulation;
 use crate::{UavConfig, UavError};
 
-/// How often rings are drained.
+/// Period of draining the rings.
 const PERIOD: Duration = Duration::from_millis(50);
 
 /// Records taken from a ring at once.
@@ -30,17 +30,17 @@ const BATCH: usize = 1024;
 /// File of what is counted of the flight.
 pub(super) const FLIGHT_FILE: &str = "flight.json";
 
-/// How the flight went.
+/// Result of the flight.
 #[derive(Debug)]
 pub(super) struct Flown {
     ideal: Simulation,
-    /// What is counted, over all parts of a resumed run; each of them is a flight from the start.
+    /// Counts over all parts of a resumed run; each of them is a flight from the start.
     pub counts: Counts,
     /// Number of the newest force command, and since when it has been used.
     force: (u64, u64),
 }
 
-/// What is counted of a flight.
+/// Counts of a flight.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Counts {
@@ -132,7 +132,7 @@ impl Flown {
         figures
     }
 
-    /// What went wrong with the flight, in a sentence, with what it flew on: a position loop that
+    /// Reason of a lost flight, in a sentence, with the age of its commands: a position loop that
     /// is late for seconds loses the vehicle as surely as the attitude loop.
     pub(super) fn loss(&self) -> Option<String> {
         let (at_s, why) = self.counts.loss?;
@@ -140,19 +140,19 @@ impl Flown {
             Loss::Position => "it was too far from its reference",
             Loss::Tilt => "it tilted too far",
             Loss::Ground => "it hit the ground",
-            Loss::NotANumber => "its state was no number any more",
-            Loss::Silence => "nobody steered it for two seconds",
+            Loss::NotANumber => "its state was no longer a number",
+            Loss::Silence => "it was not controlled for two seconds",
         };
         Some(format!(
-            "the vehicle was lost after {at_s:.3} s: {how}. Until then the attitude loop was late by at most {:.3} ms, and \
-             flew on one force command of the position loop for up to {:.1} ms",
+            "the vehicle was lost after {at_s:.3} s: {how}. Until then the attitude loop was late by at most {:.3} ms, and used one force \
+             command of the position loop for up to {:.1} ms",
             self.counts.latest_ns as f64 / 1e6,
             self.counts.oldest_force_ns as f64 / 1e6
         ))
     }
 }
 
-/// What of an attitude job a measure is.
+/// Extracts a measure's sample from an attitude job.
 fn attitude_sample(measure: &Measure) -> Option<Sample<AttitudeRecord>> {
     match measure.name.as_str() {
         LATENESS => Some(|job| (job.planned_ns, job.lateness_ns())),
@@ -196,7 +196,7 @@ pub(super) struct FlightCollector {
     reporter: JobReporter,
 }
 
-/// What the collector ends with.
+/// Result of the collector.
 pub(super) struct Collected {
     pub flown: Flown,
     /// Releases of the attitude loop, and of the position loop.

@@ -1,5 +1,5 @@
-//! How long the same control law takes idle and under stress, beside what the processor counted:
-//! the paper's open question (its sections 6.3 and 7.2).
+//! Time of the same control law idle and under stress, next to the processor's counters: the
+//! paper's open question (its sections 6.3 and 7.2).
 
 use takt_report::document::{Block, Section};
 use takt_report::table::{Cell, Table};
@@ -11,7 +11,7 @@ pub(super) const EXECUTION: &str = "execution";
 const SHOWN: [(&str, &str); 3] = [
     ("cycles_per_job", "#Cycles a job"),
     ("instructions_per_job", "#Instructions a job"),
-    ("llc_misses_per_job", "#Misses of the last cache a job"),
+    ("llc_misses_per_job", "#Last-level cache misses per job"),
 ];
 
 /// A configuration idle and under stress.
@@ -81,8 +81,8 @@ pub(super) fn section(contexts: &[&Context<'_>]) -> Option<Section> {
         }
     }
     table.note(
-        "The paper traced about 3.8 µs on PREEMPT_RT and 51 µs on the standard kernel for the same control law, and supposes that \
-         caches were polluted. Without counters of the processor, neither supposition can be checked.",
+        "The paper traced about 3.8 µs on PREEMPT_RT and 51 µs on the standard kernel for the same control law, and assumes that caches \
+         were polluted. Without the processor's counters, this assumption cannot be checked.",
     );
     for reason in reasons(context) {
         table.note(reason);
@@ -94,8 +94,8 @@ pub(super) fn section(contexts: &[&Context<'_>]) -> Option<Section> {
         .any(|guest| guest.machine.contains("counted") || guest.machine.contains("emulated"))
     {
         table.note(
-            "An emulated processor has no caches: an instruction takes as long whatever memory it touches, so that execution times here \
-             show how many instructions ran, and no dilation by memory.",
+            "An emulated processor has no caches: an instruction takes the same time whatever memory it touches, so execution times here \
+             show the number of instructions, not slowdown by memory.",
         );
     }
     let mut section = Section::new("dilation", "Execution time under stress");
@@ -103,7 +103,7 @@ pub(super) fn section(contexts: &[&Context<'_>]) -> Option<Section> {
     Some(section)
 }
 
-/// Why counters are missing, each reason once.
+/// Reasons of missing counters, each once.
 fn reasons(context: &Context<'_>) -> Vec<String> {
     let mut reasons: Vec<String> = Vec::new();
     for counter in context.collection.runs.iter().flat_map(|run| &run.header.counters) {

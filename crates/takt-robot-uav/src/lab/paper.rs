@@ -57,9 +57,9 @@ const UAV: Paper = Paper {
         Item {
             number: "Table 2",
             caption: "Components of the stress: four matrix workers, memory (75 % of RAM, two workers), switches and forks.",
-            ours: "the stress profile uav; the report's table of interference proves what it did",
+            ours: "the stress profile uav; the report's table of interference shows its work",
             definition: Definition::Differs(
-                "what each component did in the run stands in the table of interference, since a machine with less memory gets less.",
+                "the table of interference shows the work of each component, because a machine with less memory gets less load.",
             ),
             headlines: &[],
             show: None,
@@ -167,14 +167,14 @@ const UAV: Paper = Paper {
             ours: "takt kernels run uav --kernels generic,rt --trace, and takt trace uav: the wake-up path in the report's section on the \
                    kernel",
             definition: Definition::Differs(
-                "the paper shows one activation; ours are the medians of all, and in a guest their times are counted instructions.",
+                "the paper shows one activation; ours are medians of all activations, and in a guest their times are counted instructions.",
             ),
             headlines: &[],
             show: None,
         },
         Item {
             number: "Table 7",
-            caption: "Worst-case jitter as a share of the period, beside a microcontroller.",
+            caption: "Worst-case jitter as a share of the period, next to a microcontroller's.",
             ours: "the measure lateness over its period; the microcontroller's row is the paper's own from the literature",
             definition: Definition::Same,
             headlines: &[],
@@ -182,7 +182,7 @@ const UAV: Paper = Paper {
         },
     ],
     differs: &[
-        "The vehicle is simulated in the attitude job, as in the paper; sensors and rotors are no hardware.",
+        "The vehicle is simulated in the attitude job, as in the paper; sensors and rotors are simulated, too.",
     ],
     differs_here: Some(differs_here),
 };
@@ -265,7 +265,7 @@ fn table_7(_: &Item, _: &Collection, contexts: &[&Context<'_>]) -> Vec<Block> {
     main(contexts).and_then(shapes::share_of_the_period).map(Block::Table).into_iter().collect()
 }
 
-/// What differs in these runs from the paper's.
+/// Differences of these runs from the paper's.
 fn differs_here(collection: &Collection) -> Vec<String> {
     let machine = &collection.runs[0].header.machine;
     let word = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
@@ -277,8 +277,8 @@ fn differs_here(collection: &Collection) -> Vec<String> {
         }
     }
     let mut sentences = vec![
-        format!("CPUs: {} ({}); in the paper four.", word(&machine.online_cpus), word(&machine.cpu)),
-        format!("Kernels: {}; in the paper 6.8.0.", kernels.join(", ")),
+        format!("CPUs: {} ({}); the paper has four.", word(&machine.online_cpus), word(&machine.cpu)),
+        format!("Kernels: {}; the paper has 6.8.0.", kernels.join(", ")),
     ];
     if collection.runs.iter().any(|run| run.header.machine.virtual_machine.is_some()) {
         sentences.push(
@@ -288,7 +288,7 @@ fn differs_here(collection: &Collection) -> Vec<String> {
     }
     if let Some(runtime_us) = machine.rt_runtime_us.filter(|runtime_us| *runtime_us != -1) {
         sentences.push(format!(
-            "Runtime throttling is on (sched_rt_runtime_us = {runtime_us}); in the paper off."
+            "Runtime throttling is on (sched_rt_runtime_us = {runtime_us}); the paper switches it off."
         ));
     }
     let releases = collection.runs.iter().filter_map(|run| {
@@ -299,7 +299,7 @@ fn differs_here(collection: &Collection) -> Vec<String> {
     if least < 9_900.0 {
         let shortest = time((least / 250.0 * 1e9).round());
         sentences.push(format!(
-            "{} a run at least ({shortest}); in the paper 10,000.",
+            "At least {} per run ({shortest}); the paper has 10,000.",
             count(least as usize, "release", "releases")
         ));
     }

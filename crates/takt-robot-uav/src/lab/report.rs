@@ -1,7 +1,7 @@
-//! What the quadrotor's paper has of its own (Scheduling Analysis of UAV Flight Control Workloads),
-//! for reports: Table 4 beside the same configurations here, schedulers and stress on a standard
-//! kernel and on a PREEMPT_RT kernel, of which the orders are checked and not the microseconds; and
-//! the rows of Table 7.
+//! Reports for the quadrotor's paper (Scheduling Analysis of UAV Flight Control Workloads): Table 4
+//! next to the same configurations here, schedulers and stress on a standard kernel and on a
+//! PREEMPT_RT kernel, of which the orders are checked and not the microseconds; and the rows of
+//! Table 7.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use takt_rundir::RunHeader;
 use super::dilation;
 use super::run::LATENESS;
 
-/// What the quadrotor adds to reports.
+/// The quadrotor's additions to reports.
 #[derive(Debug)]
 pub(super) struct Paper;
 
@@ -154,7 +154,7 @@ const PAPER: [Row; 8] = [
     },
 ];
 
-/// Which of the paper's four columns a configuration is in, and what it is called.
+/// A configuration's column among the paper's four, and its name.
 struct Place<'a> {
     policy: &'a str,
     stressed: bool,
@@ -219,7 +219,7 @@ fn tables_of(context: &Context<'_>, found: &[(Place<'_>, &Digest, &'static Row)]
     for figure in ["Mean", "Median", "Max", "SD", "P90", "P99"] {
         heads.extend([format!("#{figure} (µs)"), format!("#paper's {figure}")]);
     }
-    let mut table = Table::new("Beside the quadrotor paper's Table 4", &heads);
+    let mut table = Table::new("Comparison with the quadrotor paper's Table 4", &heads);
     // The table is wide: which kernels these are is reported once, where there is one of each kind.
     let kernels = [false, true].map(|realtime| {
         let of_kind = found.iter().filter(|(place, ..)| place.realtime == realtime);
@@ -247,12 +247,12 @@ fn tables_of(context: &Context<'_>, found: &[(Place<'_>, &Digest, &'static Row)]
         table.note(format!("Standard is {standard} here, PREEMPT_RT is {realtime}."));
     }
     table.note(
-        "The paper measured on a Raspberry Pi 5 (kernels 6.8, 10,000 releases each). What can agree is the order of the \
-         configurations, which the next table checks; the microseconds are another machine's.",
+        "The paper measured on a Raspberry Pi 5 (kernels 6.8, 10,000 releases each). Only the order of the configurations can agree, which \
+         the next table checks; absolute times differ between machines.",
     );
     table.note(
-        "OTHER depends on the kernel's version: since 6.6 a task that wakes up waits until its lag and its virtual deadline say that it \
-         is its turn (EEVDF); before, one that had slept went first (CFS).",
+        "OTHER depends on the kernel's version: since 6.6, a task that wakes up waits for its turn according to its lag and virtual \
+         deadline (EEVDF); before, a task that had slept went first (CFS).",
     );
     let orders = orders(context, found);
     // On one kernel there is nothing to put in an order.
@@ -291,7 +291,7 @@ fn orders(context: &Context<'_>, found: &[(Place<'_>, &Digest, &'static Row)]) -
         };
         let ordinary = row.scheduler.starts_with("OTHER");
         let statement =
-            if ordinary { "unbounded on both: beyond the period of 4 ms" } else { "less on PREEMPT_RT" };
+            if ordinary { "unbounded on both: above the period of 4 ms" } else { "less on PREEMPT_RT" };
         let judge = |standard: f64, realtime: f64| match ordinary {
             true => standard > PERIOD_US && realtime > PERIOD_US,
             false => realtime < standard,
@@ -314,7 +314,8 @@ fn orders(context: &Context<'_>, found: &[(Place<'_>, &Digest, &'static Row)]) -
         ]);
     }
     for refused in refused {
-        table.note(format!("Not comparable, because the stressors did unequal work. {refused}."));
+        table
+            .note(format!("Not comparable, because the stressors did different amounts of work. {refused}."));
     }
     table
 }

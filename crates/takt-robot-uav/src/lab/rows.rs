@@ -36,11 +36,11 @@ pub struct AttitudeRow {
     pub y_m: f64,
     /// Height.
     pub z_m: f64,
-    /// Where it should have been.
+    /// Its reference position, x.
     pub reference_x_m: f64,
-    /// Where it should have been.
+    /// Its reference position, y.
     pub reference_y_m: f64,
-    /// Where it should have been.
+    /// Its reference position, z.
     pub reference_z_m: f64,
     /// Distance between the two.
     pub position_error_m: f64,
@@ -50,7 +50,7 @@ pub struct AttitudeRow {
     pub tilt_rad: f64,
     /// Bit per rotor that stood at a limit.
     pub rotors_at_limit: u8,
-    /// Why the flight was lost; empty while it flies.
+    /// Reason of the flight's loss; empty while it flies.
     pub loss: Option<Loss>,
 }
 

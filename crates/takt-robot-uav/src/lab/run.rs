@@ -67,7 +67,8 @@ impl From<UavError> for LabError {
     }
 }
 
-/// What reports read. The lateness of the wake-up is what the paper calls scheduling latency.
+/// Measures that reports read. The lateness of the wake-up is what the paper calls scheduling
+/// latency.
 fn measures(file: &UavConfig) -> Vec<Measure> {
     let deadline_ns = file.attitude.period().as_nanos() as u64;
     let attitude =
@@ -159,7 +160,7 @@ impl Robot for UavConfig {
         let logging = flight.threads().get(2).and_then(|telemetry| telemetry.granted.requested.cpus);
         let collecting = Collecting::start("uav-collector", "drains flight records", move |end| {
             if let Some(cpus) = logging {
-                // Where it is refused, records are drained elsewhere, and the loop is the same.
+                // If that is refused, records are drained elsewhere, and the loop is the same.
                 let _ = set_affinity(0, &cpus);
             }
             collector.run(end, || flight_epoch_ns.load(Ordering::Acquire))
@@ -239,7 +240,7 @@ impl Running for Flying {
     }
 }
 
-/// What the processor counted of the attitude loop: totals, and what a job costs on average.
+/// Processor counters of the attitude loop: totals, and the mean per job.
 fn count(session: &mut Session, counters: &mut ThreadCounters, jobs: u64) {
     for (counter, count) in counters.read() {
         if let (Ok(count), true) = (&count, jobs > 0) {

@@ -15,7 +15,7 @@ pub use params::{GRAVITY_M_S2, Layout, ROTORS, VehicleConfig};
 /// Rotor speeds, rad/s.
 pub type RotorSpeeds = [f64; ROTORS];
 
-/// Where the vehicle is and how it moves.
+/// Position and motion of the vehicle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct State {
     /// Position in the world, m.
@@ -98,7 +98,7 @@ impl Vehicle {
         })
     }
 
-    /// What it is made of.
+    /// Its parameters.
     pub fn config(&self) -> &VehicleConfig {
         &self.config
     }

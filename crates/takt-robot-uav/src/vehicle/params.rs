@@ -1,4 +1,4 @@
-//! What the vehicle is made of. The defaults are one published airframe.
+//! Parameters of the vehicle. The defaults are one published airframe.
 
 #![deny(missing_docs)]
 
@@ -12,7 +12,7 @@ pub const GRAVITY_M_S2: f64 = 9.806_65;
 /// Rotors of the vehicle.
 pub const ROTORS: usize = 4;
 
-/// Where the rotors sit.
+/// Arrangement of the rotors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
@@ -40,7 +40,7 @@ pub struct VehicleConfig {
     pub inertia_kg_m2: [f64; 3],
     /// Distance of a rotor's axis from the centre of mass, m. 0.17 (RotorS).
     pub arm_m: f64,
-    /// Where the rotors sit. `plus`, as the Hummingbird flies.
+    /// Arrangement of the rotors. `plus`, as the Hummingbird flies.
     pub layout: Layout,
     /// Thrust of a rotor over its speed squared, N·s²/rad². 8.54858e-6 (RotorS).
     pub thrust_n_s2: f64,
@@ -87,7 +87,7 @@ impl Default for VehicleConfig {
 }
 
 impl VehicleConfig {
-    /// Where each rotor sits in the body frame (x forward, y left, z up).
+    /// Positions of the rotors in the body frame (x forward, y left, z up).
     pub(crate) fn rotor_positions(&self) -> [Vector3<f64>; ROTORS] {
         let (a, d) = (self.arm_m, self.arm_m * std::f64::consts::FRAC_1_SQRT_2);
         let at = |(x, y): (f64, f64)| Vector3::new(x, y, 0.0);
@@ -151,15 +151,15 @@ impl VehicleConfig {
             return Err(SettingError::value(
                 "vehicle.inertia_kg_m2",
                 format!("[{jx}, {jy}, {jz}]"),
-                "no body has a moment greater than the sum of the others",
+                "no moment of inertia may exceed the sum of the others",
             ));
         }
         if self.rotor_min_rad_s >= self.hover_rad_s() || self.hover_rad_s() * 1.2 > self.rotor_max_rad_s {
             let [least, greatest, hover] =
                 [self.rotor_min_rad_s, self.rotor_max_rad_s, self.hover_rad_s().round()];
             return Err(SettingError::conflict(
-                format!("vehicle: rotors of {least} to {greatest} rad/s, and hovering takes {hover}"),
-                "accepted are a least speed below it and a greatest at least a fifth above it",
+                format!("vehicle: rotors run at {least} to {greatest} rad/s, but hovering takes {hover}"),
+                "accepted: a lowest speed below it, and a highest at least a fifth above it",
             ));
         }
         Ok(())

@@ -179,7 +179,7 @@ fn a_flight_with_a_reservation_is_pinned_and_says_how() {
                 reported.contains("uav-attitude: cpus") && reported.contains("root domain"),
                 "{reported}"
             );
-            takt_witness::skip!("in part: no way holds here: {closed}");
+            takt_witness::skip!("in part: no method works here: {closed}");
         }
     }
 }

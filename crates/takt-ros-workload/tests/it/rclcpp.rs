@@ -79,7 +79,7 @@ fn costs_and_phases_are_the_same_on_both_sides() {
     assert_eq!(checked, system.activities().count());
 }
 
-/// What the C++ side writes down is read as what Takt's own nodes write.
+/// The C++ side's log is read like that of Takt's own nodes.
 #[test]
 fn stamps_are_the_same_on_both_sides() {
     let Some(mut compiler) = compiler() else { return };

@@ -1,7 +1,7 @@
-//! Which times a recording covers: between them nothing was recorded, whatever happened.
+//! Times that a recording covers: between them nothing was recorded, whatever happened.
 //!
-//! LTTng stamps the beginning and the end of each packet. Where no stream has a packet, nothing was
-//! recorded, with three exceptions that tracers' ways of working make:
+//! LTTng stamps the beginning and the end of each packet. If no stream has a packet, nothing was
+//! recorded, with three exceptions due to tracers' ways of working:
 //!
 //! - A stream that is quiet has no packet: after a flush the next packet begins with the next
 //!   event. `lttng stop` flushes every stream, quiet ones with an empty packet. A flush by a timer
@@ -13,9 +13,9 @@
 //!   for what is made, which runs before the one for what happens.
 //!
 //! With one stream alone, a flush by a timer cannot be distinguished from a stop: quiet times then
-//! count as gaps, in which nothing is judged. Where several streams show that there is such a
-//! timer, a time counts as a gap if a quiet stream was flushed with it, or if it is four times as
-//! long as such times usually are.
+//! count as gaps, in which nothing is judged. If several streams show that there is such a timer, a
+//! time counts as a gap if a quiet stream was flushed with it, or if it is four times as long as
+//! such times usually are.
 
 use std::collections::HashMap;
 
@@ -25,8 +25,8 @@ use crate::event::GapCause;
 pub(super) const SHORTEST_NS: u64 = 100_000;
 /// A stop flushes all streams within this time.
 const TOGETHER_NS: u64 = 50_000_000;
-/// Where buffers are flushed by a timer, shorter times are quiet ones: to stop a session and start
-/// it again takes longer than that by far.
+/// Longest quiet time if a timer flushes buffers: stopping and restarting a session takes far
+/// longer.
 const PAUSE_NS: u64 = 100_000_000;
 /// Times without a packet that are looked through for a timer: it shows within seconds.
 const MAX_HOLES: usize = 4096;
@@ -41,14 +41,14 @@ pub struct Gap {
     pub why: GapCause,
 }
 
-/// What one stream covers.
+/// Coverage of one stream.
 #[derive(Debug, Default)]
 struct Track {
     /// From beginning to end, in the order of time; the last one goes on where it is open.
     spans: Vec<(u64, u64)>,
     /// The last span goes on to the next packet.
     open: bool,
-    /// What came before the first packet was overwritten or deleted.
+    /// Whether something before the first packet was overwritten or deleted.
     beheaded: bool,
 }
 
@@ -72,7 +72,7 @@ impl Track {
     }
 }
 
-/// What the streams of a recording cover.
+/// Coverage of a recording's streams.
 #[derive(Debug, Default)]
 pub struct Coverage {
     tracks: HashMap<u64, Track>,
@@ -149,7 +149,7 @@ impl Coverage {
         let mut until_ns = match self.until_ns {
             Some(until_ns) => until_ns,
             None => {
-                // What was overwritten in one stream is not known, whatever others have of it.
+                // Overwritten events of one stream are unknown, whatever the other streams contain.
                 let beheaded = self.tracks.values().filter(|track| track.beheaded);
                 let whole_ns = beheaded.filter_map(|track| track.spans.first()).map(|span| span.0).max();
                 let to_ns = whole_ns.map_or(first_ns, |whole_ns| whole_ns.max(first_ns));
@@ -180,7 +180,7 @@ impl Coverage {
         }
         found.extend(paused);
         self.until_ns = Some(until_ns);
-        // What is covered has been looked at; the next part goes on from here.
+        // The covered time has been examined; the next part continues from here.
         for track in self.tracks.values_mut() {
             let last = track.spans.len().saturating_sub(1);
             track.spans.drain(..last);

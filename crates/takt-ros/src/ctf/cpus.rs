@@ -7,7 +7,7 @@ const MAX_CPUS: usize = 4096;
 /// Threads; beyond, new ones get no CPU time.
 const MAX_THREADS: usize = 1 << 20;
 
-/// Who runs on a processor: the thread, since when, and what it had used then.
+/// Thread on a processor: its id, its start, and its use until then.
 #[derive(Debug, Clone, Copy)]
 struct Running {
     tid: u32,
@@ -15,7 +15,7 @@ struct Running {
     used_ns: u64,
 }
 
-/// Who runs where, and what threads have used.
+/// Threads on the processors, and their use.
 #[derive(Debug, Default)]
 pub struct Cpus {
     running: Vec<Option<Running>>,
@@ -53,7 +53,7 @@ impl Cpus {
         }
     }
 
-    /// What a thread has used since it was first seen, if it is known to run on this processor.
+    /// Use of a thread since it was first seen, if it is known to run on this processor.
     #[inline]
     pub fn used_ns(&self, cpu: Option<u64>, tid: u32, at_ns: u64) -> Option<u64> {
         let running = (*self.running.get(usize::try_from(cpu?).ok()?)?)?;

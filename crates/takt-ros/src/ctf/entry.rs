@@ -31,12 +31,12 @@ pub(super) struct Entry {
     pub thread: (u32, u32, [u64; 2], u64),
 }
 
-/// What is gathered while reading.
+/// Tally of a reading.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// How many events of each name were read.
+    /// Number of events read of each name.
     pub names: Names,
-    /// What could not be read.
+    /// Parts that could not be read.
     pub damages: Vec<Damage>,
     /// Damages beyond those kept.
     pub more_damages: u64,
@@ -54,7 +54,7 @@ impl Tally {
     }
 }
 
-/// What events are brought to ours with.
+/// Knowledge for converting events to ours.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub kinds: Kinds,

@@ -1,17 +1,17 @@
-//! What can be wrong with a recording.
+//! Errors of a recording.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::tsdl::TsdlError;
 
-/// Why a recording cannot be read.
+/// Reason why a recording cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The system refused.
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
-    #[error("{}: no file `metadata` here or below: give the folder that `ros2 trace` or `lttng create --output=` wrote", path.display())]
+    #[error("{}: there is no file `metadata` here or below: name the folder that `ros2 trace` or `lttng create --output=` wrote", path.display())]
     NoTrace { path: PathBuf },
     /// The folder holds several recordings, of different machines or boots.
     #[error(
@@ -21,12 +21,12 @@ pub enum Error {
     SeveralClocks { first: PathBuf, second: PathBuf, first_clock: String, second_clock: String },
     /// A stream of LTTng's is not there.
     #[error(
-        "{}: the stream file `{name}` is missing: what ran on its CPU would look as if it had never run; copy the recording again, whole",
+        "{}: the stream file `{name}` is missing, so threads on its CPU would seem never to run; copy the complete recording again",
         path.display()
     )]
     MissingStream { path: PathBuf, name: String },
     /// Its clock cannot be brought to another's.
-    #[error("{}: the trace does not say when its clock was zero, so that it cannot be read together with those of other hosts: open it alone", path.display())]
+    #[error("{}: the trace does not state when its clock was zero, so it cannot be read together with traces of other hosts: open it alone", path.display())]
     UnrelatedClock { path: PathBuf },
     /// The metadata file is no metadata, or damaged.
     #[error("{}: byte {at}: {problem}", path.display())]
@@ -42,11 +42,11 @@ pub enum Error {
     Stream { path: PathBuf, at: u64, problem: PacketProblem },
 }
 
-/// What can be wrong with a metadata file.
+/// Fault of a metadata file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataProblem {
     /// Neither text nor packets.
-    #[error("{found:02x?} begins neither CTF 1.8 text nor a metadata packet: this is no CTF trace")]
+    #[error("{found:02x?} begins neither CTF 1.8 text nor a metadata packet: this is not a CTF trace")]
     Magic {
         /// The first bytes.
         found: Vec<u8>,
@@ -58,7 +58,7 @@ pub enum MetadataProblem {
     )]
     Ctf2,
     /// A packet of another major or minor version.
-    #[error("a packet of CTF {major}.{minor}, 1.8 can be read")]
+    #[error("a packet of CTF {major}.{minor}; only 1.8 can be read")]
     Version { major: u8, minor: u8 },
     /// Compressed, encrypted.
     #[error(
@@ -67,8 +67,8 @@ pub enum MetadataProblem {
     Encoded,
     /// A packet goes beyond the file, or its content beyond the packet.
     #[error(
-        "a packet of {packet_bits} bits with {content_bits} of content, {left_bytes} bytes are left: \
-         the file is cut off or damaged; copy the recording again (after `lttng stop`)"
+        "a packet of {packet_bits} bits with {content_bits} of content, but {left_bytes} bytes are left: the file is cut off or damaged; \
+         copy the recording again (after `lttng stop`)"
     )]
     Size { packet_bits: u32, content_bits: u32, left_bytes: u64 },
     /// Larger than metadata can be.
@@ -78,7 +78,7 @@ pub enum MetadataProblem {
     Text,
 }
 
-/// Why no events can be read by metadata that is well formed.
+/// Reason why well-formed metadata does not allow reading events.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     /// Streams without time stamps.
@@ -86,8 +86,8 @@ pub enum Unusable {
     NoTime { stream_id: u64 },
     /// No thread in the context.
     #[error(
-        "stream {stream_id} does not say which {missing} an event is of: \
-         record with `lttng add-context --userspace --type={context}` (`ros2 trace` does so by itself)"
+        "stream {stream_id} does not record which {missing} an event belongs to: record with `lttng add-context --userspace \
+         --type={context}` (`ros2 trace` does so automatically)"
     )]
     NoContext {
         stream_id: u64,
@@ -97,15 +97,15 @@ pub enum Unusable {
     },
 }
 
-/// What can be wrong with a packet.
+/// Fault of a packet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PacketProblem {
     /// Not the magic number.
-    #[error("magic number {found:#010x}, expected 0xc1fc1fc1: no stream of a CTF trace, or overwritten")]
+    #[error("magic number {found:#010x}, expected 0xc1fc1fc1: not a stream of a CTF trace, or overwritten")]
     Magic { found: u64 },
     /// Of another trace.
     #[error(
-        "it belongs to another trace ({found:02x?}, the metadata is of {expected:02x?}): put files of one trace together"
+        "it belongs to another trace ({found:02x?}, but the metadata belongs to {expected:02x?}): use the files of one trace"
     )]
     Uuid { found: [u8; 16], expected: [u8; 16] },
     /// A stream that the metadata does not know.
@@ -118,18 +118,18 @@ pub enum PacketProblem {
     EventId { id: u64, at_bit: u64 },
     /// Sizes that contradict each other or the file.
     #[error(
-        "a packet of {packet_bits} bits with {content_bits} of content, {left_bytes} bytes of the file are left: \
-         the file is cut off or damaged"
+        "a packet of {packet_bits} bits with {content_bits} of content, but {left_bytes} bytes of the file are left: the file is cut off \
+         or damaged"
     )]
     Size { packet_bits: u64, content_bits: u64, left_bytes: u64 },
     /// The header or the context of the packet is cut off.
     #[error("the packet's header is cut off after {left_bytes} bytes")]
     Header { left_bytes: u64 },
     /// An event goes beyond its packet.
-    #[error("the event at bit {at_bit} goes beyond the packet's content")]
+    #[error("the event at bit {at_bit} extends beyond the packet's content")]
     Event { at_bit: u64 },
     /// A variant's tag chooses nothing.
-    #[error("the event at bit {at_bit} has a variant whose tag, {tag}, chooses none of its options")]
+    #[error("the event at bit {at_bit} has a variant whose tag, {tag}, selects none of its options")]
     Tag { at_bit: u64, tag: u64 },
     /// The file could not be read.
     #[error("reading failed: {why}")]

@@ -5,7 +5,7 @@ use super::plan::{Stop, choose};
 use super::tsdl::types::{Order, Type, Variant, shown};
 use super::value;
 
-/// How the header of a stream's events is read.
+/// Reading plan for the header of a stream's events.
 #[derive(Debug, Clone)]
 pub enum HeaderPlan {
     /// One of LTTng's two: a short number and a short time stamp, or both in full.

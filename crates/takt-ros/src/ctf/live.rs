@@ -43,7 +43,7 @@ impl Live {
         Ok(Self { folder, reader: Reader::new(true), last: None, over: false, failed: Vec::new(), at_ns: 0 })
     }
 
-    /// What could not be read so far, the first few hundred.
+    /// Parts that could not be read so far, the first few hundred.
     pub fn damages(&self) -> &[Damage] {
         &self.reader.tally.damages
     }
@@ -53,7 +53,7 @@ impl Live {
         &self.failed
     }
 
-    /// How often each event occurred so far, by name.
+    /// Number of each event so far, by name.
     pub fn seen(&self) -> Vec<Seen> {
         seen(&self.reader)
     }

@@ -26,7 +26,7 @@ pub fn load(folder: &Path) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// What `bytes`, the metadata of the trace in `folder`, say.
+/// Parses `bytes`, the metadata of the trace in `folder`.
 pub fn parse(folder: &Path, bytes: &[u8]) -> Result<Metadata, Error> {
     let path = folder.join("metadata");
     let text =

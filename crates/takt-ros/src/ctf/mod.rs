@@ -45,8 +45,8 @@
 //!
 //! # Damage
 //!
-//! What cannot be read is left out, listed ([`Recording::damages`]) and marked by
-//! [`Kind::Lost`](crate::Kind::Lost); the other packets and streams go on. A recording that is
+//! Unreadable parts are left out, listed ([`Recording::damages`]) and marked by
+//! [`Kind::Lost`](crate::Kind::Lost); the other packets and streams continue. A recording that is
 //! unreadable from the beginning is an [`Error`].
 
 mod coverage;

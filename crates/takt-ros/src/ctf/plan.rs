@@ -22,7 +22,7 @@ struct Read {
     big: Option<u32>,
 }
 
-/// Where bytes of fixed length stand in a fixed layout.
+/// Bytes of fixed length in a fixed layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Span {
     at: u32,
@@ -63,7 +63,7 @@ enum Times {
     Slot(u32),
 }
 
-/// Why a plan could not be run to its end.
+/// Reason why a plan could not be completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// The content ends before.
@@ -78,7 +78,7 @@ impl From<Short> for Stop {
     }
 }
 
-/// What to do with an event's body.
+/// Plan for reading an event's body.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     steps: Vec<Step>,
@@ -199,11 +199,10 @@ pub struct Builder {
     steps: Vec<Step>,
     /// The block under way.
     block: Option<Block>,
-    /// What the beginning of the block (or the place here, without a block) is known to be a
-    /// multiple of, in bits.
+    /// Known factor of the begin of the block (or of the place here, without a block), in bits.
     known: u32,
-    /// What the next part of the block is to begin at a multiple of, in bits. Padding that nothing
-    /// follows is no content: a packet may end before it.
+    /// Alignment required by the next part of the block, in bits. Trailing padding is not content:
+    /// a packet may end before it.
     pending: u32,
     /// The slot where the values begin that lengths and tags refer to.
     saved_at: u32,
@@ -239,7 +238,7 @@ impl Builder {
 
     fn close(&mut self) {
         if let Some(block) = self.block.take().filter(|block| block.bytes > 0) {
-            // What the place behind the block is a multiple of.
+            // Alignment of the position after the block.
             let behind = (block.bytes & block.bytes.wrapping_neg()).saturating_mul(8);
             self.known = self.known.min(behind);
             self.steps.push(Step::Block(block));

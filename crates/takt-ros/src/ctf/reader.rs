@@ -32,7 +32,7 @@ const HEADS_BYTES: u64 = 64 << 10;
 /// Metadata that is kept compiled, to be used again by the next part of a rotated recording.
 const MAX_COMPILED: usize = 16;
 
-/// What makes a stream the same stream in the next file of a rotated recording.
+/// Identity of a stream in the next file of a rotated recording.
 type Key = ([u8; 16], usize, u64, u32);
 
 /// A stream with what it has next. The greatest is the one that comes first; time alone counts, so
@@ -75,7 +75,7 @@ pub struct Reader {
     coverage: Coverage,
     /// Times in which nothing was recorded, still to be handed out.
     gaps: VecDeque<Gap>,
-    /// What was read, and what could not be.
+    /// Events read, and parts that could not be read.
     pub tally: Tally,
     /// The first trace's folder, its clock, and what makes the clock the same elsewhere.
     first: Option<(PathBuf, Option<Clock>, String)>,
@@ -132,7 +132,7 @@ pub(crate) fn traces_below(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(found)
 }
 
-/// What makes the clock of a trace the same as another's: its name, the boot and the host.
+/// Identity of a trace's clock: its name, the boot and the host.
 pub(crate) fn identity(metadata: &Metadata) -> String {
     let clock = metadata.clocks.first();
     let name = clock.map_or("none", |clock| &clock.name);
@@ -488,5 +488,5 @@ impl Reader {
     }
 }
 
-/// What [`Reader::next`] hands an event to.
+/// Receiver of events from [`Reader::next`].
 pub type Visit<'a> = dyn FnMut(&Trace, usize, u32, Option<u64>, (Cursor<'_>, &mut [u64]), u64) + 'a;

@@ -12,12 +12,12 @@ use crate::event::{Event, Source};
 /// Events handed out by one poll: enough to make its cost vanish, few enough to act in between.
 const PORTION: usize = 1 << 16;
 
-/// How often events of a name occurred.
+/// Number of events of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     /// Provider and event.
     pub name: String,
-    /// How many were read so far.
+    /// Number of events read so far.
     pub count: u64,
     /// Whether they are brought to an event of ours; the others are read over.
     pub used: bool,
@@ -58,9 +58,9 @@ impl Recording {
     }
 
     /// These traces alone, which may be of several hosts: times are the first one's, and the others
-    /// are brought to it by the time of day that each trace has of its own. How true that is, is a
-    /// matter of how well the hosts' clocks agree. Process numbers of the second host on have its
-    /// number above their lowest 22 bits.
+    /// are brought to it by the time of day that each trace has of its own. Their accuracy depends
+    /// on how well the hosts' clocks agree. Process numbers of the second host on have its number
+    /// above their lowest 22 bits.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ impl Recording {
         }
     }
 
-    /// What could not be read so far, the first few hundred.
+    /// Parts that could not be read so far, the first few hundred.
     pub fn damages(&self) -> &[Damage] {
         &self.reader.tally.damages
     }
@@ -119,7 +119,8 @@ impl Recording {
         &self.reader.kernel
     }
 
-    /// What to add to an event's time for nanoseconds since the Epoch, by the first trace's clock.
+    /// Addend that turns an event's time into nanoseconds since the Epoch, by the first trace's
+    /// clock.
     pub fn epoch_ns(&self) -> Option<i128> {
         Some(self.reader.clock()?.zero_ns())
     }
@@ -129,13 +130,13 @@ impl Recording {
         self.reader.clock().map(|clock| clock.name.as_str())
     }
 
-    /// How often each event occurred so far, by name; names that never occurred are left out.
+    /// Number of each event so far, by name; names that never occurred are left out.
     pub fn seen(&self) -> Vec<Seen> {
         seen(&self.reader)
     }
 }
 
-/// How often each event occurred so far.
+/// Number of each event so far.
 pub fn seen(reader: &Reader) -> Vec<Seen> {
     let all = reader.tally.names.all.iter().filter(|name| name.count > 0);
     let mut all: Vec<_> =

@@ -58,7 +58,7 @@ impl Records {
         Ok(Self { reader: Reader::below(folder.as_ref(), false)? })
     }
 
-    /// What could not be read so far, the first few hundred.
+    /// Parts that could not be read so far, the first few hundred.
     pub fn damages(&self) -> &[Damage] {
         &self.reader.tally.damages
     }
@@ -79,7 +79,7 @@ impl Iterator for Records {
                 let values = part(class.event_context.as_ref()).and_then(|context| {
                     Ok((context, part(event.context.as_ref())?, part(event.fields.as_ref())?))
                 });
-                // What cannot be read is listed as damage when the event is left.
+                // Unreadable fields are listed as damage when the event is left.
                 if let Ok((context, event_context, fields)) = values {
                     record =
                         Some(Record { at_ns, name: event.name.clone(), cpu, context, event_context, fields });

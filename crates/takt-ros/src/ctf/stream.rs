@@ -17,7 +17,7 @@ const HEADER_BYTES: u64 = 4096;
 /// Magic number of a packet.
 const MAGIC: u64 = 0xc1fc_1fc1;
 
-/// What comes next in a stream.
+/// Next item of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// An event: where its class stands in the stream class.
@@ -26,8 +26,8 @@ pub enum Next {
     Lost,
     /// The stream recorded nothing from [`Stream::gap_from`] on until now.
     Gap(GapCause),
-    /// Something cannot be read: [`Stream::take_damage`] says what. What comes next is a loss of
-    /// unknown size, and then what can be read again.
+    /// Something cannot be read: [`Stream::take_damage`] says what. Next come a loss of unknown
+    /// size, and then readable data again.
     Damage,
     /// The file is over.
     End,
@@ -38,13 +38,13 @@ pub enum Next {
 pub struct Damage {
     /// The stream file.
     pub path: PathBuf,
-    /// Where its packet begins.
+    /// Begin of its packet.
     pub at: u64,
-    /// What is wrong.
+    /// The fault.
     pub problem: PacketProblem,
 }
 
-/// What a stream's counters said last: they go on from file to file of a rotated recording.
+/// Last values of a stream's counters: they continue from file to file of a rotated recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Events lost so far.
@@ -69,7 +69,7 @@ struct Sizes {
     sequence: Option<u64>,
 }
 
-/// What the header and the context of a packet say.
+/// Header and context of a packet.
 #[derive(Debug, Clone, Copy)]
 pub struct PacketHead {
     /// The clock at its beginning and at its end.
@@ -86,14 +86,14 @@ pub struct Stream {
     path: PathBuf,
     /// Size of the file when it was opened.
     length: u64,
-    /// What is read at a time.
+    /// Bytes read at a time.
     window: u64,
     /// A part of the file, and where it begins.
     buffer: Vec<u8>,
     buffer_at: u64,
-    /// What of the buffer is of the file.
+    /// Part of the buffer that comes from the file.
     read: u64,
-    /// Where the packet under way begins, in the file and in the buffer, and eight bytes behind its
+    /// Begin of the current packet, in the file and in the buffer, and eight bytes behind its
     /// content in the buffer.
     packet_at: u64,
     first: usize,
@@ -113,7 +113,7 @@ pub struct Stream {
     /// To be reported at the end of the packet: events were lost in it, and its last ones are
     /// followed by nothing.
     loses: bool,
-    /// Where the gap that was reported last begins.
+    /// Begin of the gap that was reported last.
     gap_from: u64,
     /// Reported last; 0: nobody knows how many.
     lost: u64,
@@ -201,7 +201,7 @@ impl Stream {
         trace.streams.get(self.class)
     }
 
-    /// Where the class of the packet under way stands.
+    /// Index of the current packet's class.
     pub(crate) fn class_number(&self) -> usize {
         self.class
     }
@@ -222,12 +222,12 @@ impl Stream {
         (cursor, self.slots.get_mut(slot::SAVED as usize..).unwrap_or_default())
     }
 
-    /// How many events the loss just found is of; 0: nobody knows.
+    /// Number of events in the loss just found; 0: unknown.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Where the gap just found begins, in ticks.
+    /// Begin of the gap just found, in ticks.
     pub fn gap_from(&self) -> u64 {
         self.gap_from
     }
@@ -264,7 +264,7 @@ impl Stream {
         }
     }
 
-    /// What comes before the next event: a loss, damage, the end; `None`: that event.
+    /// Item before the next event: a loss, damage, the end; `None`: that event.
     #[cold]
     fn between(&mut self, trace: &Trace) -> Option<Next> {
         loop {
@@ -332,7 +332,7 @@ impl Stream {
         Next::Damage
     }
 
-    /// What is left of the packet is given up.
+    /// Skips the rest of the packet.
     #[cold]
     fn damage(&mut self, problem: PacketProblem) -> Damage {
         self.at = self.end;
@@ -481,7 +481,7 @@ impl Stream {
         Ok(Some(Sizes { header_bits, content_bits, left_bytes, torn, size, discarded, sequence }))
     }
 
-    /// What the counters of a new packet say was lost before it.
+    /// Losses before a new packet, by its counters.
     ///
     /// LTTng-UST 2.13 now and then leaves a packet's counter at zero when it loses many events at a
     /// time; the next packet has the right one again. So a counter that goes back says nothing, and

@@ -15,7 +15,7 @@ pub mod slot {
     /// Process, thread, name of the thread (a place), CPU time of the thread.
     pub const PID: u32 = 0;
     pub const TID: u32 = 1;
-    /// Where the thread's name stands.
+    /// Offset of the thread's name.
     pub const NAME: u32 = 2;
     /// CPU time of the thread.
     pub const CPU_TIME: u32 = 3;
@@ -78,7 +78,7 @@ fn context_slot(name: &str) -> Option<u32> {
     })
 }
 
-/// Which of these fields a root type has at its first level.
+/// Those of these fields that a root type has at its first level.
 fn present(of: Option<&Type>, number: fn(&str) -> Option<u32>) -> u32 {
     let Some(Type::Struct(body)) = of else { return 0 };
     let numbers = body.fields.iter().filter_map(|(name, _)| number(super::tsdl::types::shown(name)));
@@ -90,7 +90,7 @@ fn present(of: Option<&Type>, number: fn(&str) -> Option<u32>) -> u32 {
 pub struct EventPlan {
     /// Contexts and payload.
     pub body: Plan,
-    /// What it is brought to; `None`: read over.
+    /// Its conversion; `None`: skipped.
     pub mapping: Option<Mapping>,
     /// The number of its name, by which it is counted.
     pub number: u32,
@@ -99,7 +99,7 @@ pub struct EventPlan {
 /// A class of streams, compiled.
 #[derive(Debug)]
 pub struct StreamPlan {
-    /// What follows the packet header.
+    /// Content after the packet header.
     pub context: Plan,
     /// Fields of header and context that there are, a bit for each slot.
     pub packet_fields: u32,
@@ -116,7 +116,7 @@ pub struct StreamPlan {
 }
 
 impl StreamPlan {
-    /// Where in [`events`](Self::events) the class of number `id` stands.
+    /// Index in [`events`](Self::events) of the class with number `id`.
     #[inline]
     pub fn event(&self, id: u64) -> Option<u32> {
         match self.dense.get(usize::try_from(id).ok()?) {
@@ -144,7 +144,7 @@ pub struct Name {
     pub name: String,
     /// Whether they are brought to an event of ours.
     pub used: bool,
-    /// How many were read.
+    /// Number of events read.
     pub count: u64,
 }
 
@@ -173,7 +173,7 @@ impl Names {
 
 #[derive(Debug)]
 pub struct Trace {
-    /// What its metadata says.
+    /// Its metadata.
     pub metadata: Metadata,
     pub packet_header: Plan,
     pub header_fields: u32,
@@ -184,7 +184,7 @@ pub struct Trace {
     /// The process, where all of the trace is of one (LTTng's buffers by process).
     pub pid: Option<u32>,
     ticks_hz: u64,
-    /// What to add to its times for those of the recording's first clock, nanoseconds.
+    /// Addend that turns its times into those of the recording's first clock, nanoseconds.
     pub shift_ns: i64,
     /// The host among those of a recording that was made on several.
     pub host: u32,

@@ -21,7 +21,7 @@ use takt_rt::clock::monotonic_ns;
 const RING_WORDS: usize = 32 * 1024;
 const _: () = assert!(RING_WORDS >= MIN_WORDS && RING_WORDS.is_power_of_two());
 
-/// Why jobs cannot be written to a session.
+/// Reason why jobs cannot be written to a session.
 #[derive(Debug, thiserror::Error)]
 pub enum JobFileError {
     /// The system refused.

@@ -51,7 +51,7 @@ impl JobRow {
     }
 }
 
-/// What is known of a task.
+/// Knowledge about a task.
 #[derive(Debug)]
 struct Task {
     tid: u32,
@@ -116,7 +116,7 @@ impl<I: Iterator<Item = JobRow>> Rows<I> {
             made += 1;
             send(None, Kind::ThreadName { name: Arc::clone(&row.task) });
         }
-        // What is missing between two numbers was skipped by the task, or lost on the way here.
+        // Numbers missing between two rows were skipped by the task or lost on the way here.
         let missing = task.index.map_or(0, |last| row.index.saturating_sub(last.saturating_add(1)));
         let count = missing.saturating_sub(row.skipped);
         if count > 0 {

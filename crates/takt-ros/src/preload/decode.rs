@@ -8,14 +8,14 @@ use thiserror::Error;
 use super::ring::{FLAG_CPU, FLAG_CUT, FLAG_SET, MAX_RECORD, MAX_TEXT, UNKNOWN, code, head_word};
 use crate::event::{Kind, MemberKind, ServiceStep};
 
-/// Why a record cannot be read.
+/// Reason why a record cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RecordError {
     /// A first word that no writer has written there.
-    #[error("at word {position}: {found:#018x} is not the beginning of a record")]
+    #[error("at word {position}: {found:#018x} does not begin a record")]
     NotARecord { position: u64, found: u64 },
     /// A record longer than what was written, or than any record may be.
-    #[error("at word {position}: a record of {words} words, where {most} are possible")]
+    #[error("at word {position}: a record of {words} words; at most {most} are possible")]
     Length { position: u64, words: usize, most: usize },
     /// A record whose arguments are not those of its code.
     #[error("at word {position}: the arguments of code {code} do not fit into {words} words")]
@@ -25,7 +25,7 @@ pub enum RecordError {
     Code { position: u64, code: u8 },
 }
 
-/// What a record says.
+/// Content of a record.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
     /// The ring belongs to this thread from here on.

@@ -1,4 +1,4 @@
-//! What clears a session's directory away when its reader is killed.
+//! Removes a session's directory when its reader is killed.
 //!
 //! Observed processes find the session by a path, and the loader its library, so there has to be a
 //! directory. A small process outlives the reader: it reads from a pipe whose other end the reader

@@ -8,10 +8,10 @@
 //! reader:                            Probe: Source  ◄── merged by time ◄─────┘
 //! ```
 //!
-//! What it cannot do: attach to a process that already runs (see [`crate::uprobes`]), observe
-//! set-user-ID programs, statically linked ones, processes of another user than the session's, or
-//! those in a container that does not see the session's directory under the same path (with
-//! `--volume DIR:DIR` it does, and numbers of processes and threads are translated).
+//! Limits: it cannot attach to a process that already runs (see [`crate::uprobes`]), and it cannot
+//! observe set-user-ID programs, statically linked ones, processes of another user than the
+//! session's, or those in a container that does not see the session's directory under the same path
+//! (with `--volume DIR:DIR` it does, and numbers of processes and threads are translated).
 
 mod decode;
 mod guard;

@@ -11,15 +11,14 @@ use std::time::{Duration, Instant, SystemTime};
 use super::process::{Process, ProcessError, ProcessInfo};
 use crate::event::{Event, Source};
 
-/// How often the directory is searched for new processes, and the old ones are looked after.
+/// Period at which the directory is searched for new processes, and the old ones are checked.
 const SCAN_EVERY: Duration = Duration::from_millis(50);
 /// The directory says when it was last changed. That clock may stand still for a tick (10 ms), so a
-/// change may hide behind one that was seen; when nothing has changed for so long, nothing is
-/// hidden.
+/// change may hide behind a known one; when nothing has changed for so long, nothing is hidden.
 const CLOCK_STANDS: Duration = Duration::from_millis(100);
 /// Searched all the same after so long, for file systems whose clocks are worse.
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
-/// How often threads are asked for their names: programs name theirs late, and rarely twice.
+/// Period at which threads' names are read: programs name them late, and rarely twice.
 const NAMES_EVERY: Duration = Duration::from_secs(3);
 /// A file whose process does not finish making it within this time is given up.
 const UNFINISHED_FOR: Duration = Duration::from_secs(2);
@@ -28,7 +27,7 @@ const UNFINISHED_FOR: Duration = Duration::from_secs(2);
 /// read. Each takes a descriptor or two, and the observed processes make as many as they like.
 pub(super) const MAX_PROCESSES: usize = 4096;
 
-/// Why a session cannot be read at all.
+/// Reason why a session cannot be read at all.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the session's directory {}: {source}", directory.display())]
 pub struct ProbeError {
@@ -116,7 +115,7 @@ impl Probe {
         Ok(probe)
     }
 
-    /// What is known of all processes, those of the past included.
+    /// Knowledge about all processes, those of the past included.
     pub fn processes(&self) -> impl Iterator<Item = &ProcessInfo> {
         self.past.iter().chain(self.processes.iter().map(|process| &process.info))
     }
@@ -185,7 +184,7 @@ impl Probe {
                     Some((_, since)) if since.elapsed() < UNFINISHED_FOR => return,
                     Some(_) => {}
                 }
-                let error = ProcessError::Foreign("its process never finished making it".into());
+                let error = ProcessError::Foreign("its process never finished creating it".into());
                 self.broken.push(Broken { label: name.to_string_lossy().into_owned(), error });
             }
             Err(error) => self.broken.push(Broken { label: name.to_string_lossy().into_owned(), error }),

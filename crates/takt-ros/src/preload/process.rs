@@ -18,7 +18,7 @@ use crate::procfs::{process_called, started, thread_called};
 use takt_files::Mapped;
 use takt_rt::clock::monotonic_ns;
 
-/// Why a process cannot be observed any more. The others go on.
+/// Reason why a process can no longer be observed. The others go on.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
     /// The file cannot be opened or mapped.
@@ -28,15 +28,13 @@ pub enum ProcessError {
     #[error("not a file of the probe: {0}")]
     Foreign(String),
     /// Written by a probe of another version.
-    #[error("written by version {found} of the probe, and read by {VERSION}: start the processes anew")]
+    #[error("written by version {found} of the probe but read by {VERSION}: restart the processes")]
     Version { found: u32 },
     /// The file has become shorter than what it holds.
     #[error("cut to {found} bytes, {expected} expected")]
     Truncated { found: u64, expected: u64 },
     /// More files than processes can be observed at a time.
-    #[error(
-        "{most} processes are observed already: end some, or start the others under a session of their own"
-    )]
+    #[error("{most} processes are already observed: end some, or start the others in a separate session")]
     Many { most: usize },
     /// A ring is torn.
     #[error("ring {ring}: {source}")]
@@ -59,7 +57,7 @@ struct ThreadRing {
     lost: u64,
 }
 
-/// What is known of an observed process.
+/// Knowledge about an observed process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessInfo {
     pub pid: u32,
@@ -175,13 +173,13 @@ impl Process {
                 < other.header().opened_ns.load(Ordering::Relaxed)
     }
 
-    /// What becomes readable when it ends, while it is thought to run.
+    /// Descriptor that becomes readable when it ends, while it is thought to run.
     pub(super) fn awaited(&self) -> Option<&OwnedFd> {
         self.pidfd.as_ref().filter(|_| self.info.alive)
     }
 
-    /// Notes whether the process still runs; `readable`: what [`Self::awaited`] has become. What it
-    /// wrote before can be read afterwards.
+    /// Notes whether the process still runs; `readable`: what [`Self::awaited`] has become. Data
+    /// written before can be read afterwards.
     pub(super) fn check(&mut self, readable: bool) {
         if !self.info.alive {
             return;
@@ -377,7 +375,7 @@ mod tests {
     use crate::event::Source;
     use crate::jobs::JobFile;
 
-    /// What a process writes into its file is its own affair: numbers beyond all sense end nothing.
+    /// A process may write anything into its file: absurd numbers end nothing.
     #[test]
     fn counters_beyond_all_sense_are_read() {
         let session = ProbeSession::create(&ProbeOptions::default()).unwrap();

@@ -5,18 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::decode::{Decoded, RecordError, decode, head};
 use super::ring::{MAX_RECORD, MIN_WORDS, PAGE, RingView, code};
 
-/// Why a ring cannot be read on.
+/// Reason why a ring cannot be read further.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
     /// More written than the ring holds: the writer did not keep to the protocol.
-    #[error("{waiting} words wait in a ring of {words}: its counters are torn")]
+    #[error("{waiting} words are waiting in a ring of {words}: its counters are corrupt")]
     Counters { waiting: u64, words: usize },
     /// A record that cannot be read.
     #[error(transparent)]
     Record(#[from] RecordError),
 }
 
-/// What a reader keeps of a ring.
+/// A reader's state for a ring.
 #[derive(Debug)]
 pub struct Reader {
     /// Words read; ours alone counts, whatever the shared one says.
@@ -41,8 +41,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// The ring holds what no writer of this version has written. What came before has been handed
-    /// out.
+    /// The ring holds what no writer of this version has written. Earlier data has been handed out.
     pub fn read(&mut self, ring: RingView<'_>, mut sink: impl FnMut(Decoded)) -> Result<usize, RingError> {
         let head_at = ring.header.head.load(Ordering::Acquire);
         let waiting = head_at.wrapping_sub(self.tail);

@@ -11,9 +11,9 @@
 //! ...      arguments; a text is one word with its length in bytes, then its bytes, padded with zeros
 //! ```
 //!
-//! What would cross the end of the ring starts at its beginning, after a padding record of which
-//! only word 0 counts. All words are atomics: the other side is another process, and nothing that
-//! it does may be undefined behaviour here.
+//! A record that would cross the end of the ring starts at its beginning, after a padding record of
+//! which only word 0 counts. All words are atomics, because the other side is another process,
+//! whose actions must not cause undefined behaviour here.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -35,7 +35,7 @@ pub const MAX_RECORD: usize = 7 + 2 * (1 + MAX_TEXT / 8);
 
 /// A number that was not measured.
 pub const UNKNOWN: u64 = u64::MAX;
-/// What `event::OFF_CPU_NS` is.
+/// Unit of `event::OFF_CPU_NS`.
 pub const OFF_CPU_NS: u64 = 1_000;
 
 /// The record carries the CPU time of its thread.
@@ -124,8 +124,8 @@ pub mod code {
     pub const OFF_CPU: u8 = 36;
     /// An executor runs on this thread from here on: executor, its C++ type.
     pub const SPIN: u8 = 40;
-    /// What an executor ran without the events of a callback has returned; flag: with the events of
-    /// a callback.
+    /// An executable of an executor has returned without the events of a callback; flag: with the
+    /// events of a callback.
     pub const EXECUTED: u8 = 41;
     /// A callback group gets a member: group, which kind of member, C++ object; flag: the group is
     /// reentrant.
@@ -141,9 +141,9 @@ pub mod code {
     pub const END: u8 = 46;
 }
 
-/// Which records carry CPU time, one bit for each code: all that execution times, the demand of a
-/// thread that publishes without callbacks, and an executor's own work are made of. Reading the
-/// clock is a system call.
+/// Records with CPU time, one bit for each code: those that make up execution times, the demand of
+/// a thread that publishes without callbacks, and an executor's own work. Reading the clock is a
+/// system call.
 pub const CPU_NEEDED: u64 = 1 << code::THREAD
     | 1 << code::THREAD_END
     | 1 << code::CALLBACK_START
@@ -214,7 +214,7 @@ pub const fn ring_bytes(words: usize) -> usize {
     PAGE + words * 8
 }
 
-/// Where ring `index` begins in the file.
+/// Offset of ring `index` in the file.
 pub const fn ring_offset(index: usize, words: usize) -> usize {
     PAGE + index * ring_bytes(words)
 }

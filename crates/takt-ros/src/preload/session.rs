@@ -26,7 +26,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Locked while the session lives.
 const LOCK: &str = "session.lock";
 
-/// Which events carry CPU time: reading that clock is a system call.
+/// Events with CPU time: reading that clock is a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CpuClock {
@@ -40,20 +40,20 @@ pub enum CpuClock {
     None,
 }
 
-/// How a session observes.
+/// Options of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProbeOptions {
     /// KiB of each thread's ring; 256: some 8,000 events, seconds of the busiest executor, should
     /// the reader be held up.
     pub ring_kib: u32,
-    /// Which events carry CPU time.
+    /// Events with CPU time.
     pub cpu_clock: CpuClock,
     /// Brings the stand-in for `libtracetools.so` too, for workloads without ROS. Off: a real ROS
     /// has its own.
     pub stand_in: bool,
-    /// Where the directory is made; by default `/dev/shm`, where nothing is ever written to a disk,
-    /// or else the temporary directory.
+    /// Parent of the directory; by default `/dev/shm`, where nothing is ever written to a disk,
+    /// otherwise the temporary directory.
     pub base: Option<PathBuf>,
 }
 
@@ -75,7 +75,7 @@ impl ProbeOptions {
     }
 }
 
-/// Why there is no session.
+/// Reason why there is no session.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeSessionError {
     /// Ring size out of range.
@@ -84,7 +84,7 @@ pub enum ProbeSessionError {
     /// The directory, or what belongs into it, cannot be made.
     #[error("{}: {source}; name another place with `base`", path.display())]
     Make {
-        /// What could not be made.
+        /// Path that could not be made.
         path: PathBuf,
         source: io::Error,
     },
@@ -97,10 +97,10 @@ pub enum ProbeSessionError {
     )]
     NoExec { tried: Vec<PathBuf> },
     /// Not a session's directory.
-    #[error("{} is no session of the probe: {source}", path.display())]
+    #[error("{} is not a session of the probe: {source}", path.display())]
     NoSession { path: PathBuf, source: io::Error },
     /// Somebody else reads it.
-    #[error("{}: another process reads this session", path.display())]
+    #[error("{}: another process is reading this session", path.display())]
     Taken { path: PathBuf },
 }
 
@@ -108,8 +108,8 @@ pub enum ProbeSessionError {
 #[derive(Debug)]
 pub struct ProbeSession {
     directory: PathBuf,
-    /// Where the libraries are: the directory itself, or another where programs may be executed
-    /// from.
+    /// Folder of the libraries: the directory itself, or another from which programs may be
+    /// executed.
     libraries: PathBuf,
     options: ProbeOptions,
     _lock: File,
@@ -191,8 +191,8 @@ impl ProbeSession {
         Probe::open(&self.directory)
     }
 
-    /// What a process needs in its environment to be observed; `preloaded` is what `LD_PRELOAD`
-    /// holds already.
+    /// Environment of a process to be observed; `preloaded` is the existing content of
+    /// `LD_PRELOAD`.
     pub fn environment(&self, preloaded: Option<OsString>) -> Vec<(&'static str, OsString)> {
         let mut preload = self.libraries.join("libtakt_probe.so").into_os_string();
         if self.options.stand_in {

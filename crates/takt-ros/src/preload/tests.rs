@@ -166,7 +166,7 @@ fn torn_counters_are_an_error() {
     assert_eq!(error, RingError::Counters { waiting: MIN_WORDS as u64 + 1, words: MIN_WORDS });
 }
 
-/// What a test writes: a code's words, or texts.
+/// A test's write: a code's words, or texts.
 #[derive(Debug, Clone)]
 enum Step {
     End(u64),

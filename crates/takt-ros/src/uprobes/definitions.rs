@@ -19,7 +19,8 @@ const PREFIX: &str = "takt_uprobes_";
 /// Groups of this process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Events that were defined; dropped, they are removed. What has them open must be closed before.
+/// Events that were defined; dropped, they are removed. Descriptors that have them open must be
+/// closed before.
 #[derive(Debug)]
 pub struct Definitions {
     root: PathBuf,
@@ -30,7 +31,7 @@ pub struct Definitions {
 }
 
 impl Definitions {
-    /// Where tracefs is mounted, or can be opened, and may be written; `None`: nowhere.
+    /// Opens tracefs where it is mounted, or can be opened, and may be written; `None`: nowhere.
     pub fn new() -> Option<Self> {
         let mounted = ROOTS.iter().map(PathBuf::from).find(|root| is_writable(root));
         let (root, detached) = match mounted {

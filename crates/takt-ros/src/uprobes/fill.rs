@@ -1,13 +1,14 @@
-//! What a late observer has missed, as far as it can be found: events of initialisation fire once.
+//! Events that a late observer has missed, as far as they can be found: events of initialisation
+//! fire once.
 //!
 //! Two sources. The **order of calls** on a thread shows which callback belongs to which
 //! subscription or timer (the executor names the handle that it executes, `rmw` the subscription
 //! that it takes from, then the callback starts). And the **objects of the middleware** begin alike
 //! in every release: an identifier (`rmw_...`), a pointer of the middleware, the name of the topic
 //! or service. `rcl`'s own objects hold a pointer to them somewhere in their implementation; it is
-//! looked for, and taken only where both texts are there. Where the calls do not say what starts (a
-//! service, all of an events executor, messages from within the process), the object that the
-//! callback lies in does, as [`super::objects`] says. Nodes and timers are found as
+//! looked for, and taken only where both texts are there. If the calls do not show what starts (a
+//! service, all of an events executor, messages from within the process), the object that contains
+//! the callback does, as [`super::objects`] describes. Nodes and timers are found as
 //! [`super::nodes`] says; a timer that no callback group of one node has belongs to the node whose
 //! publisher it uses first. Symbols and queue depths stay unknown (0), but for messages from within
 //! the process.
@@ -29,7 +30,7 @@ const SEARCHED_WORDS: usize = 96;
 /// Starts of a callback after which it stays unexplained.
 const MAX_TRIES: u32 = 16;
 
-/// What is known of a process's objects.
+/// Knowledge about a process's objects.
 #[derive(Debug, Default)]
 pub struct Known {
     /// With the nodes of those that were found again; 0: unknown.
@@ -49,7 +50,7 @@ pub struct Known {
     pub found: u64,
 }
 
-/// What a thread's last calls say of the callback that starts next.
+/// Knowledge from a thread's last calls about the callback that starts next.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Context {
     execute: Option<Handle>,

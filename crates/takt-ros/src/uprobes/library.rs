@@ -1,5 +1,4 @@
-//! Where `libtracetools.so` is: in which processes it is mapped, from which file, and where its
-//! functions begin in it.
+//! Finds `libtracetools.so`: the processes that map it, its file, and the begins of its functions.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +14,7 @@ pub const TRACETOOLS: &str = "libtracetools.so";
 /// The C library, which has `sched_yield`.
 pub const C_LIBRARY: &str = "libc.so";
 
-/// Why a library cannot be probed.
+/// Reason why a library cannot be probed.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
     /// It cannot be read.
@@ -94,7 +93,7 @@ fn mapping(line: &str, wanted: &str) -> Option<Mapping> {
     })
 }
 
-/// Where functions begin in a file.
+/// Begins of functions in a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Offsets<'a> {
     pub found: Vec<(&'a str, u64)>,

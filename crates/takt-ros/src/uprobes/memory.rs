@@ -15,7 +15,7 @@ const PAGE: u64 = 4096;
 /// Bytes of address space whose pages are looked through: a tenth of a second.
 const MAX_RESERVED: u64 = 256 << 30;
 
-/// What can be read of another process.
+/// Readable memory of another process.
 pub trait Memory {
     /// Reads at `address`; returns how many bytes there were.
     fn read(&mut self, pid: u32, address: u64, to: &mut [u8]) -> usize;
@@ -151,7 +151,7 @@ impl Memory for Processes {
         let (mut parts, mut left) = (Vec::new(), MAX_RESERVED);
         let mut whole = true;
         for (start, end) in maps.lines().filter_map(region) {
-            // What sanitizers reserve takes seconds to look through.
+            // The memory reserved by sanitizers takes seconds to search.
             match left.checked_sub(end.saturating_sub(start)) {
                 Some(rest) => left = rest,
                 None => {

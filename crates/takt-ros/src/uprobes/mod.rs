@@ -2,7 +2,7 @@
 //! [`crate::preload`].
 //!
 //! The kernel puts a breakpoint at the beginning of each `ros_trace_*` function, in every process
-//! that has the library mapped, now or later, and writes who called and with which arguments. That
+//! that has the library mapped, now or later, and writes who called and with which arguments. This
 //! needs privilege (root, or `CAP_PERFMON` with `CAP_SYS_PTRACE`), and each call costs the process
 //! one to two microseconds on metal, ten and more on a virtual machine: a hundred times the preload
 //! probe. Taking the probes away (when [`Probe`] is dropped) takes the kernel some 80 ms for each
@@ -54,10 +54,10 @@ use takt_rt::clock::monotonic_ns;
 
 /// Records younger than this wait for the next call: another CPU's may still be on their way.
 const SETTLE_NS: u64 = 2_000_000;
-/// How often it is looked whether the processes still run.
+/// Period at which it is checked whether the processes still run.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What to probe.
+/// Options of the probes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UprobeOptions {
@@ -75,7 +75,7 @@ impl Default for UprobeOptions {
     }
 }
 
-/// Why there are no uprobes.
+/// Reason why there are no uprobes.
 #[derive(Debug, thiserror::Error)]
 pub enum UprobeError {
     /// Buffer size out of range.
@@ -97,7 +97,7 @@ pub enum UprobeError {
     Refused { what: String, source: io::Error },
     /// No process has the library.
     #[error(
-        "{} has libtracetools.so mapped (or /proc does not show it): is it a ROS 2 process, and running?",
+        "{} has libtracetools.so mapped (or /proc does not show it): is it a running ROS 2 process?",
         if pids.is_empty() { "no process".to_owned() } else { format!("none of the processes {pids:?}") }
     )]
     NotFound { pids: Vec<u32> },
@@ -106,7 +106,7 @@ pub enum UprobeError {
     Library(#[from] LibraryError),
 }
 
-/// What was done, and what fell short.
+/// Result of probing, and its shortcomings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UprobeInfo {
     /// Libraries that are probed, as the processes name them.
@@ -194,14 +194,14 @@ impl Probe {
             probe.add_yields(pmu, &found.path);
         }
         if !probe.translator.sees_yields() {
-            probe.missing.push(format!("{YIELD} (of the C library: whether callbacks yield is not known)"));
+            probe.missing.push(format!("{YIELD} (in the C library: it is unknown whether callbacks yield)"));
         }
         Ok(probe)
     }
 
     /// Calls of `sched_yield`, by which a thread with a reservation gives the rest of its budget
-    /// away; the kernel's records of switches show them as preemption. Where they cannot be probed,
-    /// it is not known whether there are any.
+    /// away; the kernel's records of switches show them as preemption. If they cannot be probed, it
+    /// is unknown whether there are any.
     fn add_yields(&mut self, pmu: u32, path: &Path) {
         let Ok(library::Offsets { found, .. }) = library::offsets(path, std::iter::once(YIELD)) else {
             return;
@@ -248,7 +248,7 @@ impl Probe {
         Ok(())
     }
 
-    /// What was done, and what fell short.
+    /// Result of probing, and its shortcomings.
     pub fn info(&self) -> UprobeInfo {
         let (filled, unexplained) = self.translator.filled();
         UprobeInfo {
@@ -270,9 +270,8 @@ fn refused(what: String, source: io::Error) -> UprobeError {
     }
 }
 
-/// What a probe makes of records of the kernel's ring buffer, where the functions are numbered as
-/// they stand in the list and all processes have the memory `memory`, from address 0. For tests and
-/// fuzzing.
+/// Events from records of the kernel's ring buffer, where the functions are numbered as in the list
+/// and all processes have the memory `memory`, from address 0. For tests and fuzzing.
 #[must_use]
 pub fn read_image(records: &[u8], memory: &[u8]) -> Vec<Event> {
     let mut translator = Translator::new(None, memory::Image(memory));

@@ -2,7 +2,7 @@
 //! subscriptions, services and clients belong to. No call shows that any more; the process's memory
 //! does.
 //!
-//! What is relied on, and checked by its content before it is believed:
+//! Assumptions, each checked by its content before it is trusted:
 //! - `rmw_node_t` begins with the middleware's identifier, the very pointer that all its objects
 //!   begin with, then its data, the node's name and its namespace (`rmw/types.h`, the same from
 //!   Foxy to Kilted). Texts that cannot be a name and a namespace are no node.
@@ -18,8 +18,8 @@
 //!   `rcl_node_t` (`node_base.hpp`). Timers are found by these: they hold no node.
 //!
 //! So the writable memory is read once, and every pointer in it into writable memory is kept,
-//! sorted by where it leads: "who points here" is then a search. What contradicts itself (two nodes
-//! equally near) is no answer.
+//! sorted by where it leads: "who points here" is then a search. A contradiction (two nodes equally
+//! near) gives no answer.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -65,7 +65,7 @@ const WITHIN_WORDS: u64 = 40;
 /// The nodes of one process.
 #[derive(Debug, Default)]
 pub struct Nodes {
-    /// What every object of the middleware begins with.
+    /// Begin of every object of the middleware.
     pub identifier: u64,
     /// By the address of their `rcl_node_t`.
     names: BTreeMap<Handle, (Arc<str>, Arc<str>)>,
@@ -126,7 +126,7 @@ impl Nodes {
         nodes
     }
 
-    /// What would have been reported when they were made.
+    /// Events that would have been reported when they were made.
     pub fn events(&self) -> impl Iterator<Item = Kind> {
         self.names.iter().map(|(&node, (name, namespace))| Kind::NodeInit {
             node,
@@ -207,7 +207,7 @@ impl Nodes {
         words.filter(|&word| is_inside(&self.regions, word))
     }
 
-    /// Where the vectors of weak pointers are that have one to this object.
+    /// Vectors of weak pointers that have one to this object.
     fn lists(&self, memory: &mut dyn Memory, pid: u32, object: u64) -> Vec<u64> {
         let mut lists = Vec::new();
         for at in self.holders(object) {
@@ -236,13 +236,13 @@ impl Nodes {
         self.pointers[first..first + count].iter().copied()
     }
 
-    /// Where the pointers to `value` are.
+    /// Places of the pointers to `value`.
     fn holders(&self, value: u64) -> impl Iterator<Item = u64> + '_ {
         self.pointing(value, value).map(|(_, at)| at).take(MAX_OCCURRENCES)
     }
 
-    /// Where the pointers are that lead to the beginning of an implementation that has `at` inside,
-    /// the latest beginning first.
+    /// Pointers that lead to the begin of an implementation that has `at` inside, the latest begin
+    /// first.
     fn to_implementation(&self, at: u64) -> impl Iterator<Item = u64> + '_ {
         let all = self.pointing(at.saturating_sub(IMPLEMENTATION_WORDS * 8), at).rev();
         all.map(|(_, at)| at).take(MAX_OCCURRENCES)
@@ -446,7 +446,7 @@ mod tests {
     /// handle.
     fn callback_group(space: &mut Space, group: u64, reentrant: u64, timer: u64, node: u64) {
         let [members, groups, base] = [group + 0x200, group + 0x300, group + 0x400];
-        // What stands before it in its list has ended.
+        // The entry before it in its list has ended.
         space.put(members, &[0x111, 0x222, timer, timer - 16]);
         // Behind it what is no list, as before it.
         space.put(group - 24, &[7, 8, 9]);
@@ -480,7 +480,7 @@ mod tests {
             "timers have a list of their own"
         );
 
-        // What looks like a group and is in no node's list does not matter.
+        // A lookalike of a group that is in no node's list does not matter.
         space.put(0xc200, &[first, 1]);
         space.put(0xc000 + LIST_WORDS[1] as u64 * 8, &[0xc200, 0xc210, 0xc210]);
         let mut memory = Image(&space.0);
@@ -501,9 +501,9 @@ mod tests {
         assert_eq!(nodes.group(&mut Image(&space.0), 1, second, What::Timer), None);
     }
 
-    /// What lies between the beginning of a node's implementation and the pointer to its
-    /// middleware's node, and is pointed to by something that looks like a handle, is none: its
-    /// context is not the node's.
+    /// An object between the begin of a node's implementation and the pointer to its middleware's
+    /// node, pointed to by something that looks like a handle, is not a node: its context is not
+    /// the node's.
     #[test]
     fn a_node_has_the_context_of_its_middleware() {
         let (mut space, [(camera, _), (tracker, tracker_out)]) = space_of_two();

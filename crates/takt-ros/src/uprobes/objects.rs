@@ -22,7 +22,7 @@ const NAME_BYTES: usize = 56;
 const OWN_TEXT_BYTES: u64 = 16;
 const MAX_TOPIC_BYTES: u64 = 512;
 
-/// What a callback belongs to.
+/// Owner of a callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     Timer,
@@ -32,7 +32,7 @@ pub enum What {
     IntraProcess,
 }
 
-/// How the names of the types begin, as the compiler mangles them.
+/// Prefixes of the types' names, as the compiler mangles them.
 const TYPES: [(&str, What); 6] = [
     ("N6rclcpp9WallTimerI", What::Timer),
     ("N6rclcpp12GenericTimerI", What::Timer),
@@ -65,7 +65,7 @@ impl Object {
         })
     }
 
-    /// What it holds, the nearest to its callback first.
+    /// Its members, the nearest to its callback first.
     pub fn members(&self) -> impl Iterator<Item = u64> + '_ {
         self.words.iter().rev().copied()
     }
@@ -89,7 +89,7 @@ impl Object {
     }
 }
 
-/// What has this virtual table.
+/// Type with this virtual table.
 fn type_of(memory: &mut dyn Memory, pid: u32, table: u64) -> Option<What> {
     let pointer = |value: u64| value.is_multiple_of(8) && value > 0xffff && value < 1 << 56;
     let information = memory.word(pid, table.checked_sub(8).filter(|_| pointer(table))?)?;
@@ -139,7 +139,7 @@ mod tests {
             ("N6rclcpp19GenericSubscriptionE", What::Subscription),
             ("N6rclcpp12experimental24SubscriptionIntraProcessIN11sensor_msgsE", What::IntraProcess),
         ] {
-            // What has a table of its own lies between.
+            // An object with its own table lies in between.
             let (mut space, at) = space(name, &[7, 0x1_8010, 9, 0x77]);
             put_table(&mut space, 0x1_8010, "N6rclcpp7ContextE");
             let odd = Object::around(&mut Image(&space.0), 1, CALLBACK + 1, None).unwrap();

@@ -78,7 +78,7 @@ pub enum What<'a> {
     Nameless {
         pmu: u32,
         path: &'a CString,
-        /// Where in the file.
+        /// Offset in the file.
         offset: u64,
     },
 }

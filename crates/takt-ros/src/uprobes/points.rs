@@ -16,7 +16,7 @@ pub struct Call<'a> {
     pub lost_texts: &'a mut u64,
     /// The message of the thread's last `rcl_publish`.
     pub message: u64,
-    /// How many arguments the process's `rmw_publish` has; 0 while unknown.
+    /// Number of arguments of the process's `rmw_publish`; 0 while unknown.
     pub rmw_publish: &'a mut u32,
 }
 

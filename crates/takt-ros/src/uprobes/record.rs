@@ -5,8 +5,8 @@ use perf_event_open_sys::bindings as b;
 /// Registers that a sample carries: those of the first five arguments.
 pub const ARGUMENTS: usize = 5;
 
-/// Which registers the kernel is asked for (`asm/perf_regs.h`), and where each argument stands
-/// among them: the kernel writes them in the order of their numbers.
+/// Registers requested from the kernel (`asm/perf_regs.h`), and the place of each argument among
+/// them: the kernel writes them in the order of their numbers.
 #[cfg(target_arch = "x86_64")]
 pub const REGISTERS: (u64, [usize; ARGUMENTS]) =
     // CX 2, DX 3, SI 4, DI 5, R8 16; the arguments are in DI, SI, DX, CX, R8.
@@ -15,8 +15,8 @@ pub const REGISTERS: (u64, [usize; ARGUMENTS]) =
 pub const REGISTERS: (u64, [usize; ARGUMENTS]) = (0b11111, [0, 1, 2, 3, 4]);
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!(
-    "uprobes need the registers of a function's arguments, which are known for x86-64 and aarch64: leave the feature `ros` out, \
-     as in `--no-default-features --features uav`"
+    "uprobes need the registers of a function's arguments, which are known for x86-64 and aarch64: omit the feature `ros`, as in \
+     `--no-default-features --features uav`"
 );
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Record {
     pub what: What,
 }
 
-/// What a record reports.
+/// Kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// A function was entered: the event's number, and the first arguments.

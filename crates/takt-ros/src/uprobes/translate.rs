@@ -16,12 +16,12 @@ struct Thread {
     used_ns: u64,
     /// When it last got the CPU, while it has it.
     on_since: Option<u64>,
-    /// How often it gave the CPU up by itself, for how long in all until it got the CPU again, and
-    /// since when.
+    /// Number of times that it gave the CPU up on its own, the total time until it got the CPU
+    /// again, and since when.
     gave_up: u64,
     away_ns: u64,
     away_since: Option<u64>,
-    /// How often it called `sched_yield`.
+    /// Number of calls of `sched_yield`.
     yields: u64,
     /// When its executor last selected something, and how often it had given the CPU up by then.
     selected: Option<(u64, u64)>,
@@ -43,7 +43,8 @@ struct Activation {
     gave_up: u64,
     away_ns: u64,
     yields: u64,
-    /// How often it had given the CPU up since its executor selected it, and how long that took.
+    /// Number of times that it had given the CPU up since its executor selected it, and the time
+    /// taken.
     early: u64,
     early_ns: u64,
 }

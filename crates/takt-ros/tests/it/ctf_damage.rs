@@ -248,7 +248,7 @@ fn folders_without_a_trace_say_what_to_give() {
     let error = Recording::open(scratch.path().join("nowhere")).expect_err("nowhere");
     assert!(matches!(error, Error::Io { .. }));
     for (metadata, expected) in [
-        (&b"\x7fELF\x02\x01"[..], "this is no CTF trace"),
+        (&b"\x7fELF\x02\x01"[..], "this is not a CTF trace"),
         (b"\x1e{\"type\":\"preamble\"}", "CTF 2"),
         (b"/* CTF 1.8 */ trace { major = 1; minor", "line 1"),
         (b"", "no trace block"),

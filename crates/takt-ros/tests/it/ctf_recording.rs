@@ -157,7 +157,7 @@ fn a_stream_that_is_not_there_is_named() {
             continue;
         };
         let message = format!("the stream file `{name}` is missing");
-        assert!(error.contains(&message) && error.contains("copy the recording again"), "{error}");
+        assert!(error.contains(&message) && error.contains("copy the complete recording again"), "{error}");
     }
     // LTTng's index beside it says so, and so does another channel of the same session.
     std::fs::write(streams.join("index/ros2_11.idx"), "").unwrap();

@@ -1,5 +1,5 @@
-//! Why a callback was off the CPU, reported by the probes and held against what the child did: it
-//! says itself how often it slept, and for how long it must have been preempted, because another
+//! Reasons of a callback's time off the CPU, reported by the probes and compared with the child's
+//! own account: how often it slept, and for how long it must have been preempted because another
 //! thread had its CPU.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
@@ -105,7 +105,7 @@ const SHORT: [u64; 5] = [0x5000, 0x6000, 0x7000, 0x8000, 0x9000];
 /// None of [`SHORT`].
 const WARM_UP: u64 = 0xa000;
 
-/// How often this thread gave the CPU up by itself.
+/// Number of times that this thread gave the CPU up by itself.
 fn voluntary() -> i64 {
     // SAFETY: the kernel writes one `rusage`.
     unsafe {
@@ -364,7 +364,7 @@ fn message(event: &Event) -> bool {
     matches!(event.kind, Kind::OffCpu { .. })
 }
 
-/// What must be reported, whatever the machine did meanwhile.
+/// Checks the reports that must exist, whatever else the machine did.
 fn judge(events: &[Event]) {
     let preempted = activations(events, BUSY);
     for activation in &preempted {

@@ -14,7 +14,7 @@ use takt_ros::preload::{CpuClock, Probe, ProbeOptions, ProbeSession, ProbeSessio
 use takt_ros::{Event, Kind, Source};
 use workload::{EVENTS_A_ROUND, QUIET_ROUNDS, ROLE, ROUNDS, SIGN, THREADS};
 
-/// What the children do; alone it does nothing.
+/// Main function of the children; alone it does nothing.
 #[test]
 fn child() {
     if let Ok(role) = std::env::var(ROLE) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-/// Where the tracepoints are, seen from either crate.
+/// Folder of the tracepoints, seen from either crate.
 const TRACEPOINTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../takt-ros/tests/lttng");
 
 /// Says why a test cannot run here; fails where it must.
@@ -90,7 +90,7 @@ impl Lttng {
         self.scratch.path()
     }
 
-    /// Where the session records to.
+    /// Folder that the session records to.
     pub fn recording(&self) -> PathBuf {
         self.scratch().join("recording")
     }
@@ -102,7 +102,7 @@ impl Lttng {
         command.output().is_ok_and(|output| output.status.success())
     }
 
-    /// What cannot fail.
+    /// Runs a command that must not fail.
     pub fn must(&self, arguments: &[&str]) {
         assert!(self.command(arguments), "lttng {arguments:?} failed");
     }

@@ -20,7 +20,7 @@ pub mod id {
     pub const OTHER: u32 = 8;
 }
 
-/// Which of LTTng's event headers.
+/// Kind of LTTng's event headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Header {
     Compact,

@@ -1,5 +1,5 @@
-//! What the children of the preload probe's tests do: calls as `rclcpp` makes them, and what can go
-//! wrong around them.
+//! Children of the preload probe's tests: calls as `rclcpp` makes them, and possible failures
+//! around them.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -151,7 +151,7 @@ const WINDOWS: u64 = 5;
 /// Activations after which a thread's callbacks are known.
 const LEARNT: u64 = 256;
 
-/// What an event costs besides time, in the child itself.
+/// Cost of an event besides time, in the child itself.
 fn measure(calls: &Tracepoints) {
     let calls = *calls;
     let heap = std::sync::Arc::new(AtomicU64::new(u64::MAX));

@@ -1,6 +1,6 @@
 //! Programs for the kernel's virtual machine (BPF): an assembler for them, and the system call that
-//! loads and attaches them. What follows threads in the kernel (`takt-trace`) and what takes frames
-//! off an interface (`takt-link-ethercat`) are written with it.
+//! loads and attaches them. The programs that follow threads in the kernel (`takt-trace`) and take
+//! frames off an interface (`takt-link-ethercat`) are written with it.
 
 mod asm;
 mod sys;

@@ -18,7 +18,7 @@ const LINK_CREATE: libc::c_int = 28;
 /// `BPF_XDP` of `enum bpf_attach_type`.
 const AT_XDP: u32 = 37;
 
-/// What a program is attached to (`enum bpf_prog_type`).
+/// Hook to which a program is attached (`enum bpf_prog_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramKind {
     /// A tracepoint's record, as perf sees it.
@@ -29,7 +29,7 @@ pub enum ProgramKind {
     RawTracepoint = 17,
 }
 
-/// Where at an interface a program runs (`XDP_FLAGS_*` of linux/if_link.h).
+/// Place at an interface where a program runs (`XDP_FLAGS_*` of linux/if_link.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XdpMode {
     /// Behind the driver, after the kernel has made a packet of the frame.
@@ -38,7 +38,7 @@ pub enum XdpMode {
     Driver = 1 << 2,
 }
 
-/// How a map is organised (`enum bpf_map_type`).
+/// Data structure of a map (`enum bpf_map_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MapKind {
     /// By key.
@@ -204,7 +204,7 @@ impl Map {
 #[derive(Debug)]
 pub struct Program(OwnedFd);
 
-/// What the verifier says when it refuses.
+/// Size of the buffer for the verifier's message when it refuses a program.
 const LOG_BYTES: usize = 64 << 10;
 
 impl Program {

@@ -106,7 +106,7 @@ impl<'de> Deserialize<'de> for Policy {
             type Value = Policy;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a policy as `fifo:80` or a table with `kind`")
+                f.write_str("a policy such as `fifo:80`, or a table with `kind`")
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Policy, E> {

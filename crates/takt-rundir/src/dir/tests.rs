@@ -248,7 +248,7 @@ fn a_run_of_a_newer_layout_is_named_whatever_else_it_says() {
     let known = dir.header().unwrap_err().to_string();
     dir.write_json(RUN_FILE, &serde_json::json!({ "format": FORMAT + 1, "device": "cyclic" })).unwrap();
     let foreign = dir.header().unwrap_err().to_string();
-    assert!(known.contains("is of layout 3") && known.contains("up to 2"), "{known}");
+    assert!(known.contains("has layout 3") && known.contains("up to 2"), "{known}");
     assert_eq!(known, foreign);
     dir.write_json(RUN_FILE, &RunHeader::new("cyclic", "own")).unwrap();
     assert!(dir.header().is_ok());

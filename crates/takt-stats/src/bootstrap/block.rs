@@ -1,4 +1,4 @@
-//! How long neighbours hang together: Politis and White's automatic block length.
+//! Range of the dependence between neighbours: Politis and White's automatic block length.
 
 /// Values looked at: autocovariances cost n·√n.
 const LOOKED_AT: usize = 65_536;

@@ -33,7 +33,7 @@ use side::Side;
 /// Draws per interval.
 const DRAWS: usize = 2000;
 
-/// What is compared.
+/// Compared statistic.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Statistic {
@@ -49,7 +49,7 @@ pub enum Statistic {
     Maximum,
 }
 
-/// Why nothing could be compared.
+/// Reason why nothing could be compared.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum BootstrapError {
     /// A side has no values.
@@ -67,9 +67,9 @@ pub enum BootstrapError {
         value: f64,
     },
     /// Not a quantile.
-    #[error("{q} is no quantile: a number between 0 and 1 is needed (0.99 for P99)")]
+    #[error("{q} is not a quantile: expected a number between 0 and 1 (0.99 for P99)")]
     Quantile {
-        /// What was asked for.
+        /// The requested quantile.
         q: f64,
     },
 }
@@ -77,7 +77,7 @@ pub enum BootstrapError {
 /// A difference, after less before, in the unit of the values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
-    /// What was compared.
+    /// The compared statistic.
     pub statistic: Statistic,
     /// The statistic over all values before.
     pub before: f64,
@@ -93,7 +93,7 @@ pub struct Difference {
     pub confidence: f64,
     /// The difference in percent of before; `None` unless before is positive.
     pub percent: Option<f64>,
-    /// What to keep in mind, each a sentence.
+    /// Caveats, one sentence each.
     pub warnings: Vec<String>,
 }
 
@@ -224,19 +224,18 @@ fn warnings(sides: &[Side; 2], q: Option<f64>) -> Vec<String> {
     let mut warnings = Vec::new();
     if sides.iter().any(|s| s.repetitions() < 2) {
         warnings.push(
-            "a side with a single run: the interval knows nothing of how runs differ from one another"
-                .to_owned(),
+            "one side has a single run, so the interval does not include differences between runs".to_owned(),
         );
     }
     for (side, name) in sides.iter().zip(["before", "after"]) {
         let beyond = q.map_or(f64::INFINITY, |q| side.count() as f64 * (1.0 - q).min(q));
         if beyond < 10.0 {
             warnings.push(format!(
-                "only about {beyond:.0} values {name} the change lie beyond this quantile: its interval is too narrow"
+                "only about {beyond:.0} values {name} the change lie beyond this quantile, so its interval is too narrow"
             ));
         } else if side.blocks_drawn() < 20 {
             warnings.push(format!(
-                "the values {name} the change hang together so long that they are only {} independent blocks",
+                "the values {name} the change are correlated for so long that they form only {} independent blocks",
                 side.blocks_drawn()
             ));
         }

@@ -57,7 +57,7 @@ impl Gpd {
         }
     }
 
-    /// Where the tail ends, for ξ < 0.
+    /// End of the tail, for ξ < 0.
     pub(crate) fn upper_end(&self) -> Option<f64> {
         (self.shape < 0.0).then(|| -self.scale / self.shape)
     }
@@ -111,9 +111,9 @@ impl Gpd {
         widest
     }
 
-    /// How well this fit describes the ascending sample that it was fitted to. Each simulated
-    /// sample is fitted again, so that what fitting hides (a far value drags the shape towards
-    /// itself) is hidden there as well.
+    /// Tests how well this fit describes the ascending sample to which it was fitted. Each
+    /// simulated sample is fitted again, so that the effect of fitting (an outlier pulls the shape
+    /// towards itself) is the same there.
     pub(crate) fn test(&self, sorted: &[f64], rounds: usize, rng: &mut Pcg) -> FitTest {
         let (gap, above_gap) = self.widest_gap(sorted);
         let [fit_p, gap_p] = anderson::p_values([self.anderson_darling(sorted), gap], rounds, || {
@@ -125,7 +125,7 @@ impl Gpd {
     }
 }
 
-/// What the tests of a fit say.
+/// Results of the tests of a fit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FitTest {
     /// Anderson-Darling p-value.

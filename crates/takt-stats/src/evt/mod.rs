@@ -24,8 +24,8 @@
 //!    194 runs without this, and in all with it).
 //! 7. *Block maxima*: a generalised extreme value distribution as a second opinion.
 //!
-//! What holds for the run holds for the hour only if the load does: the answer is about this load,
-//! not the worst.
+//! A result of the run holds for the hour only if the load stays the same: the answer is about this
+//! load, not the worst.
 
 mod anderson;
 mod gev;
@@ -127,7 +127,7 @@ pub struct Tail {
     pub scale_ns: Estimate,
     /// Anderson-Darling p-value of the fit, by parametric bootstrap.
     pub fit_p_value: f64,
-    /// Where the fitted tail ends, for a negative shape.
+    /// End of the fitted tail, for a negative shape.
     pub upper_end_ns: Option<f64>,
     /// Probability of at least one value beyond the deadline in an hour.
     pub per_hour: Estimate,
@@ -135,7 +135,7 @@ pub struct Tail {
     pub hour_level_ns: Estimate,
     /// Block maxima as a second opinion, or why there is none.
     pub blocks: Result<Blocks, Refusal>,
-    /// What to keep in mind about this answer, each a sentence.
+    /// Caveats about this answer, one sentence each.
     pub caveats: Vec<String>,
     #[serde(skip)]
     fit: Gpd,
@@ -238,7 +238,7 @@ impl Candidate {
         Ok(Some(Self { threshold, clusters, excesses, fit, test }))
     }
 
-    /// Why this tail may not be extrapolated, if it may not.
+    /// Reason why this tail may not be extrapolated, if it may not.
     fn objection(&self, least_p: f64) -> Option<Refusal> {
         let peaks = self.excesses.len() as u64;
         let needed = MIN_PEAKS as u64;
@@ -338,7 +338,7 @@ fn choose(series: &[u64], top: &[u64]) -> Result<Candidate, Refusal> {
     Ok(highest)
 }
 
-/// Why no threshold leaves enough peaks.
+/// Reason why no threshold leaves enough peaks.
 fn too_few(series: &[u64], top: &[u64]) -> Refusal {
     let border = top[top.len() - 1];
     let clusters = Clusters::above(series, border);
@@ -479,12 +479,13 @@ impl Tail {
         }
         if self.shape.value > 0.0 {
             notes.push(
-                "the fitted tail has no upper end: every latency is possible, only ever rarer".to_owned(),
+                "the fitted tail has no upper end: every latency is possible, but larger ones are ever rarer"
+                    .to_owned(),
             );
         }
         match &self.blocks {
             Ok(b) if b.shape.low > self.shape.high || b.shape.high < self.shape.low => notes.push(format!(
-                "block maxima disagree on the shape of the tail ({:.2} against {:.2}): take the greater probability",
+                "block maxima disagree on the shape of the tail ({:.2} against {:.2}): use the greater probability",
                 b.shape.value, self.shape.value
             )),
             Ok(_) => {}

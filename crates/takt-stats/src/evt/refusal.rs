@@ -1,4 +1,4 @@
-//! Why a tail was not extrapolated.
+//! Reasons why a tail was not extrapolated.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ pub enum Refusal {
         needed: u64,
         /// Extremal index of the exceedances.
         extremal_index: f64,
-        /// How many times as long would give enough.
+        /// Factor by which the measurement would have to be longer.
         factor: f64,
     },
     /// Fewer blocks than a fit of block maxima needs.
@@ -54,8 +54,8 @@ pub enum Refusal {
     },
     /// The clock that took the values ticks too coarsely for their tail.
     #[error(
-        "{:.0} % of the {peaks} peaks have the same value, {value_ns} ns: they were taken with too coarse a clock, or \
-         rounded. Fix: record nanoseconds",
+        "{:.0} % of the {peaks} peaks have the same value, {value_ns} ns: the clock was too coarse, or the values were rounded. Fix: \
+         record nanoseconds",
         100.0 * share
     )]
     Discretised {
@@ -71,7 +71,7 @@ pub enum Refusal {
         "the tail changed during the run: {what}. Fix: find what changed, or measure each phase by itself"
     )]
     NonStationary {
-        /// What was seen.
+        /// The change that was seen.
         what: String,
     },
     /// No threshold leaves a tail of one kind.
@@ -83,7 +83,7 @@ pub enum Refusal {
     Mixture {
         /// Peaks above the highest threshold tried.
         peaks: u64,
-        /// That threshold.
+        /// The threshold.
         threshold_ns: u64,
         /// p-value of the fit.
         p_value: f64,
@@ -117,9 +117,9 @@ pub enum Refusal {
         limit: f64,
     },
     /// A rate that is not one.
-    #[error("a rate of {rate_hz} Hz: a number above 0 is needed to speak of hours")]
+    #[error("rate {rate_hz} Hz: a prediction for an hour needs a rate above 0")]
     Rate {
-        /// What was given.
+        /// The received rate.
         rate_hz: f64,
     },
 }

@@ -1,5 +1,5 @@
-//! What a series must be before its tail may be extrapolated: its large values must come one by one
-//! (or be made to: declustering), at an even rate, and without drifting.
+//! Conditions for extrapolating the tail of a series: its large values must come one by one (or be
+//! declustered), at an even rate, and without drift.
 
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 

@@ -1,9 +1,9 @@
-//! How much longer to measure for a verdict.
+//! Additional measuring time needed for a verdict.
 
 use super::{Counted, Longer, SeriesEvidence, VerdictReport};
 
-/// What is asked for is so much more than what is needed: a run may begin a little late, and the
-/// next may go a little slower.
+/// Factor of the requested over the needed time: a run may begin a little late, and the next may be
+/// a little slower.
 const MARGIN: f64 = 1.02;
 
 /// Longest time that `--seconds` accepts: 40 days.

@@ -126,7 +126,7 @@ fn how_much_longer_is_asked_of_those_who_can_measure_longer() {
         asks(&three),
         "measure 7.7 s more in each of 3 runs (4952 activations without a miss): `--seconds 11`"
     );
-    // What a run had beside the measured time, it will have again.
+    // A run will again have the same time besides the measured one.
     let besides = SeriesEvidence { besides_s: 5.0, ..e.clone() };
     assert!(asks(&besides).ends_with("`--seconds 36`"), "{}", asks(&besides));
     // A recording has no option.
@@ -138,7 +138,8 @@ fn how_much_longer_is_asked_of_those_who_can_measure_longer() {
     // Nobody types 51 days.
     let slow = SeriesEvidence { rate_hz: Some(1e-4), ..e.clone() };
     assert!(asks(&slow).starts_with("measure 0") || !asks(&slow).contains("--seconds"), "{}", asks(&slow));
-    // What hangs together for longer needs longer, and a forecast asks for more than was seen.
+    // Values that are correlated for longer need longer runs, and a forecast asks for more than was
+    // seen.
     let asked = |dispersion: f64, dispersion_to_come: f64| {
         judge_series(&SeriesEvidence { dispersion, dispersion_to_come, ..e.clone() }).measure_more_s.unwrap()
     };
@@ -193,7 +194,7 @@ fn a_burst_is_one_trial() {
     let words =
         "10000 activations count as about 400 independent trials: miss rate below 1 in 134 (95 % confidence)";
     assert!(bursts.sentence().contains(words), "{}", bursts.sentence());
-    // What hangs together by itself counts likewise, and so does a run of misses that was seen.
+    // Correlated values count likewise, and so does an observed run of misses.
     for e in [SeriesEvidence { dispersion: 50.0, ..series() }, SeriesEvidence { longest_run: 50, ..series() }]
     {
         assert!((below(&judge_series(&e)) / below(&bursts) - 2.0).abs() < 0.05);

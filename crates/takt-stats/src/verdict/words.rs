@@ -76,7 +76,7 @@ pub(super) fn unfinished_note(e: &SeriesEvidence) -> Option<String> {
     Some(format!("{misses} never completed (skipped, dropped, unanswered, or still running at the end)"))
 }
 
-/// What keeps any evidence from a PASS.
+/// Reasons that keep any evidence from a PASS.
 pub(super) fn incomplete(e: &SeriesEvidence) -> impl Iterator<Item = String> + use<> {
     let lost = match e.records_lost {
         0 => None,
@@ -112,8 +112,8 @@ pub(super) fn too_few(e: &SeriesEvidence, counted: &Counted, upper: f64, confide
     )
 }
 
-/// How many independent trials the jobs count as, before a bound on their miss rate; empty where
-/// each is one.
+/// Number of independent trials that the jobs count as, placed before a bound on their miss rate;
+/// empty if each is one.
 pub(super) fn trials(e: &SeriesEvidence, counted: &Counted) -> String {
     if counted.burst < 1.5 {
         return String::new();

@@ -1,4 +1,4 @@
-//! How often is a claim called shown that is false? Series of known miss probability, the claim
+//! Frequency with which a false claim is called shown. Series of known miss probability, the claim
 //! just below it: a PASS is an error, and at confidence c no more than 1 - c of all series may end
 //! in one. Seeded, and nothing is timed.
 

@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{Priority, Softirq, Trace, Vector};
 
-/// Who is to blame where a thread slept until a timer that was set to later than the release.
+/// Name to blame if a thread slept until a timer that was set to later than the release.
 pub(super) const TIMER_SLACK: &str = "timer slack";
 
-/// Whom a virtual CPU's idle exit of more than 0.5 ms is blamed on: no hardware takes so long. Its
-/// counter of stolen time was not seen to move, which it does in steps of 10 ms.
+/// Name to blame for a virtual CPU's idle exit of more than 0.5 ms, since no hardware takes so
+/// long. Its counter of stolen time did not move; it advances in steps of 10 ms.
 const NOT_RUN: &str = "the hypervisor did not run the halted virtual CPU";
 
 /// The same, where the counter of stolen time agrees.
-const STOLEN_IDLE: &str = "of a halted virtual CPU, which was not run";
+const STOLEN_IDLE: &str = "halted virtual CPU not run";
 
-/// Who or what time of a late release went to, as the sweep finds it.
+/// Thread, device or event to which time of a late release went, as the sweep finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Bucket {
     /// The thread itself ran.
@@ -56,7 +56,7 @@ pub(super) enum Bucket {
     Unknown,
 }
 
-/// Why a release was late.
+/// Cause of a late release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -118,11 +118,11 @@ impl Cause {
         match self {
             Self::TimerLate => "timer fired late",
             Self::Interrupt => "interrupt",
-            Self::InterruptsOff => "interrupts off, or a gap by the firmware",
+            Self::InterruptsOff => "interrupts off, or a firmware gap",
             Self::Softirq => "software interrupt",
             Self::HigherPriority => "thread of higher or equal priority",
             Self::OwnThread => "own helper thread",
-            Self::Unpreemptible => "thread in the kernel, not preemptible",
+            Self::Unpreemptible => "non-preemptible thread in the kernel",
             Self::Lock => "lock held",
             Self::Waited => "waited for",
             Self::PageFault => "page fault",
@@ -131,12 +131,12 @@ impl Cause {
             Self::Frequency => "CPU frequency",
             Self::Throttled => "throttled: budget exhausted",
             Self::Steal => "hypervisor steal",
-            Self::Gap => "gap (SMI, or steal that is not accounted)",
+            Self::Gap => "gap (SMI or unreported steal)",
             Self::Stopped => "stopped by a signal",
-            Self::PreviousJob => "job before still running",
+            Self::PreviousJob => "previous job still running",
             Self::Execution => "the job itself",
             Self::ExecutionOrFirmware => {
-                "the job itself or a gap (SMI, or steal that is not reported): cannot be distinguished here"
+                "the job itself, or a gap (SMI or unreported steal): cannot be distinguished here"
             }
             Self::EventsLost => "events lost",
             Self::NotRecorded => "not recorded",
@@ -145,7 +145,7 @@ impl Cause {
     }
 }
 
-/// What is known about a late job besides where its time went.
+/// Facts about a late job besides the use of its time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Circumstances {
     /// Page faults of the thread in the window.
@@ -158,13 +158,13 @@ pub(super) struct Circumstances {
     pub(super) usual_own_ns: u64,
     pub(super) migrations: u32,
     pub(super) frequency_changed: bool,
-    /// What the firmware did meanwhile.
+    /// Firmware time in the meantime.
     pub(super) firmware: FirmwareTime,
-    /// Where in the kernel the wake-up's interrupt found the CPU, innermost first.
+    /// Kernel functions that the wake-up's interrupt interrupted, innermost first.
     pub(super) interrupted: Vec<String>,
 }
 
-/// What is known of the firmware's time in a window.
+/// Knowledge about the firmware's time in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum FirmwareTime {
     /// It took none beyond what is in the account.
@@ -216,7 +216,7 @@ pub(super) fn most_fault_ns(guest: bool) -> u64 {
 /// Most of a job's excess that each counted SMI is believed to have taken. SMIs take some 10 to 300
 /// us; the kernel's and the vendors' own tests call 150 us too long. The count is read every 20 ms
 /// or so: one that passed at any time between two readings must not excuse a job that overran for
-/// milliseconds. What is beyond this is reported as not known.
+/// milliseconds. Longer times are reported as unknown.
 const LONGEST_SMI_NS: u64 = 1_000_000;
 
 /// Most that the cold caches of another CPU can cost, for each migration: a few thousand lines from
@@ -226,13 +226,13 @@ const COLD_NS: u64 = 500_000;
 /// A part of a late release's delay: of the time beyond what it usually takes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Part {
-    /// What it went to.
+    /// Cause of the lost time.
     pub cause: Cause,
     /// Thread, interrupt or lock holder, where there is one.
     pub who: String,
-    /// How long.
+    /// Its length.
     pub ns: u64,
-    /// That as a share of the delay, 0 to 1.
+    /// Its share of the delay, 0 to 1.
     pub share: f64,
 }
 
@@ -326,10 +326,10 @@ pub(super) fn parts(
             Bucket::Thread(tid, prio) => (Cause::HigherPriority, thread(tid, prio)),
             Bucket::Unpreemptible(tid) => (Cause::Unpreemptible, named(tid) + &place),
             Bucket::Lock(tid) => (Cause::Lock, named(tid)),
-            Bucket::Waited(-1) => (Cause::Unknown, "asleep, and no wake-up seen".to_owned()),
+            Bucket::Waited(-1) => (Cause::Unknown, "asleep, no wake-up seen".to_owned()),
             Bucket::Waited(tid) if is_stopper(trace, tid) => (Cause::Migration, String::new()),
             Bucket::Waited(tid) => (Cause::Waited, named(tid)),
-            Bucket::Fault => (Cause::PageFault, "waited for its page".to_owned()),
+            Bucket::Fault => (Cause::PageFault, "waited for a page".to_owned()),
             Bucket::Migration => (Cause::Migration, String::new()),
             Bucket::Halted if trace.guest => (Cause::IdleExit, NOT_RUN.to_owned()),
             Bucket::Idle | Bucket::Halted => (Cause::IdleExit, String::new()),

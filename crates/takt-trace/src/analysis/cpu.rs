@@ -1,10 +1,10 @@
-//! What one CPU is doing: the thread that has it, the interrupts on top of it, and the software
+//! State of one CPU: the thread that has it, the interrupts on top of it, and the software
 //! interrupts of its threads.
 
 use super::path::Handler;
 use crate::event::{Event, Kind, Softirq, State, Vector};
 
-/// What interrupts a CPU.
+/// Kind of interruption of a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Interrupt {
     Vector(Vector),

@@ -1,5 +1,5 @@
-//! What held a thread up in spans of time that are no jobs of its own: a part of the way of
-//! something that it handles.
+//! Causes that delayed a thread in spans of time that are not jobs of its own, but a part of the
+//! path of something that it handles.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,12 @@ use crate::error::TraceError;
 use crate::event::{Span, Trace};
 
 /// Most spans that are looked at of those that overlap at one moment; each costs a pass over the
-/// trace. What is late by more than this many cycles of a loop has long been given up.
+/// trace. A loop that is late by more than this many cycles has long been abandoned.
 const MAX_OVERLAPPING: usize = 64;
 
-/// Where thread `tid` spent its time in each of `spans`, with the cause that took most, in their
-/// order; each span is judged by itself, though others overlap it. `None` for an empty span, and
-/// for one that too many others overlap. A thread that sleeps until a timer of its own is due waits
+/// Use of thread `tid`'s time in each of `spans`, with the largest cause, in their order; each span
+/// is judged on its own, even if others overlap it. `None` for an empty span, and for one that too
+/// many others overlap. A thread that sleeps until a timer of its own is due waits
 /// ([`Cause::Waited`]).
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! What a trace says about one thread: activation paths, and the cause of every late release.
+//! Analysis of one thread in a trace: activation paths, and the cause of every late release.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
-/// What counts as late.
+/// Thresholds of lateness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Thresholds {
@@ -60,7 +60,7 @@ pub struct Late {
     pub lateness_us: f64,
     /// End after the release.
     pub response_us: f64,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
     /// The thread, interrupt or lock holder to blame, where there is one.
     pub who: String,
@@ -75,11 +75,11 @@ pub struct Late {
     /// Releases after this one that never ran, because it had not.
     #[serde(default)]
     pub never_ran: u64,
-    /// Where the time went, greatest first.
+    /// Parts of the lost time, greatest first.
     pub parts: Vec<Part>,
 }
 
-/// Why a release is not matched with its activation.
+/// Reason why a release is not matched with its activation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unmatched {
@@ -109,7 +109,7 @@ impl Unmatched {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CauseRow {
     pub cause: Cause,
-    /// Who was to blame most often; empty where nobody is.
+    /// Most frequent thread or device behind it; empty if there is none.
     pub who: String,
     /// Late releases.
     pub count: u64,
@@ -122,7 +122,7 @@ pub struct CauseRow {
     pub total_us: f64,
 }
 
-/// What a trace says about one thread.
+/// Report on one thread in a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TraceReport {
     /// The thread's name.
@@ -155,11 +155,11 @@ pub struct TraceReport {
     /// Events lost in the whole trace.
     pub lost_events: u64,
     pub events: u64,
-    /// How a recorded file's times were brought to CLOCK_MONOTONIC; absent where they are of that
-    /// clock, or of one that nothing in the file relates to it (see the notes).
+    /// Conversion of a recorded file's times to CLOCK_MONOTONIC; absent if they already use that
+    /// clock, or one that the file does not relate to it (see the notes).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_map: Option<ClockMap>,
-    /// What counted as late.
+    /// The thresholds of lateness.
     pub thresholds: Thresholds,
     /// Late releases.
     pub late: u64,
@@ -167,7 +167,7 @@ pub struct TraceReport {
     pub causes: Vec<CauseRow>,
     /// The worst late releases.
     pub windows: Vec<Late>,
-    /// What a reader should know about the trace.
+    /// Notes for the reader about the trace.
     pub notes: Vec<String>,
 }
 
@@ -177,7 +177,7 @@ impl TraceReport {
         (self.releases > 0).then(|| self.matched as f64 / self.releases as f64)
     }
 
-    /// How much longer the job's code runs here than in `idle`, as a factor of the medians: the
+    /// Factor by which the job's code runs longer here than in `idle`, from the medians: the
     /// paper's dilation.
     pub fn dilation(&self, idle: &Self) -> Option<f64> {
         let median = |report: &Self| {
@@ -224,8 +224,8 @@ fn analyse_same_clock(trace: &Trace, tid: i32, jobs: &[JobRecord], thresholds: &
     jobs.sort_by_key(|job| job.planned_ns);
     let period_ns = period_ns(&jobs);
     let response_ns = thresholds.response_ns.or(period_ns).unwrap_or(u64::MAX);
-    // What counts is the time up to the job's end, or only up to its wake-up where it made good for
-    // a late one.
+    // Time counts up to the job's end, or only up to its wake-up if the job made good for a late
+    // one.
     let delayed_to = |job: &JobRecord| {
         if job.response_ns() > response_ns {
             Some(job.end_ns)
@@ -369,7 +369,7 @@ fn charge_backlog(jobs: &[JobRecord], delayed: &[Option<u64>], found: &mut [Foun
     }
 }
 
-/// What a reader must know about CPUs that do not go idle.
+/// Note for the reader about CPUs that do not go idle.
 fn about_kept_awake(cpus: &[u16]) -> Option<String> {
     let list = cpus.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
     (!cpus.is_empty()).then(|| {
@@ -383,8 +383,8 @@ fn about_kept_awake(cpus: &[u16]) -> Option<String> {
 /// Threads named in a note at most.
 const MAX_NAMED: usize = 5;
 
-/// What a reader must know about threads whose events the kernel left out. Once may be a swap of
-/// two time stamps.
+/// Note for the reader about threads whose events the kernel left out. A single one may be a swap
+/// of two timestamps.
 fn about_hidden(trace: &Trace, hidden: &[Hidden]) -> Option<String> {
     let mut times: BTreeMap<(i32, u16), u64> = BTreeMap::new();
     for one in hidden {
@@ -412,8 +412,8 @@ fn about_hidden(trace: &Trace, hidden: &[Hidden]) -> Option<String> {
     })
 }
 
-/// Releases between a late job and the next that never ran. Where windows of a run are left out,
-/// the next job that is known need not be the one after it.
+/// Releases between a late job and the next that never ran. If windows of a run are left out, the
+/// next known job need not be the one after it.
 fn never_ran(job: &JobRecord, next: Option<&JobRecord>, period_ns: Option<u64>) -> u64 {
     let (Some(next), Some(period_ns)) = (next, period_ns) else { return 0 };
     let skipped = u64::from(next.skipped);
@@ -468,8 +468,8 @@ impl Late {
         }
     }
 
-    /// How late it was, microseconds: its wake-up where that counts as late, beyond `late_ns`, else
-    /// its response.
+    /// Its lateness, microseconds: that of its wake-up if it exceeds `late_ns`, otherwise its
+    /// response.
     pub fn late_us(&self, late_ns: u64) -> f64 {
         if self.lateness_us * 1e3 > late_ns as f64 { self.lateness_us } else { self.response_us }
     }

@@ -28,7 +28,7 @@ pub fn observed_jobs(trace: &Trace, tid: i32) -> Vec<JobRecord> {
     (0..).zip(activations).map(job).collect()
 }
 
-/// How many releases each of `tids` has in the trace: what [`observed_jobs`] finds, in one pass.
+/// Number of releases of each of `tids` in the trace, as [`observed_jobs`] finds them, in one pass.
 pub fn observed_releases(trace: &Trace, tids: &[i32]) -> Vec<usize> {
     let mut follower = Follower::default();
     for &tid in tids {
@@ -53,7 +53,7 @@ pub struct Slice {
     pub tid: Option<i32>,
 }
 
-/// What every CPU did from `from_ns` to `to_ns`: the picture of a late window.
+/// Activity of every CPU from `from_ns` to `to_ns`: the picture of a late window.
 pub fn timeline(trace: &Trace, from_ns: u64, to_ns: u64) -> Vec<Slice> {
     let mut slices = Vec::new();
     let mut running: HashMap<u16, (i32, u64)> = HashMap::new();

@@ -18,14 +18,14 @@ pub fn stood_still_ns(trace: &Trace, tid: i32, span: Span) -> u64 {
     let mut last: HashMap<u16, (u64, i32)> = HashMap::new();
     let mut ends = trace.spans.iter().map(|span| span.to_ns).peekable();
     let mut stood_ns = 0;
-    // What lies before the part of the trace that holds the span says nothing of it.
+    // Events before the part of the trace that holds the span say nothing about it.
     let begun = trace.spans.iter().rev().find(|part| part.from_ns <= span.from_ns);
     let from_ns = begun.map_or(0, |part| part.from_ns);
     let first = trace.events.partition_point(|event| event.time_ns < from_ns);
     for event in
         trace.events[first..].iter().take_while(|event| event.time_ns <= span.to_ns.saturating_add(LATE_NS))
     {
-        // What comes next does not follow what came last.
+        // The next events do not follow the last ones.
         while ends.next_if(|&end_ns| end_ns < event.time_ns).is_some() {
             timers.clear();
             last.clear();

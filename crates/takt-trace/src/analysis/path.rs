@@ -9,7 +9,7 @@ use takt_stats::Summary;
 
 use crate::event::Trace;
 
-/// What woke the thread.
+/// Waker of the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
@@ -34,10 +34,10 @@ pub struct Handler {
     pub switch_in_ns: u64,
 }
 
-/// How one release came about. Times are the trace's.
+/// Activation path of one release. Times are the trace's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Path {
-    /// What woke the thread.
+    /// Waker of the thread.
     pub activation: Activation,
     /// Expiry that the timer was programmed for.
     pub programmed_ns: Option<u64>,

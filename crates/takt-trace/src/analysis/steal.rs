@@ -1,13 +1,13 @@
 //! Time that was taken from a CPU and that nobody in this kernel saw: stolen by a hypervisor, or a
 //! gap that it (or the firmware, by an SMI) made without telling.
 //!
-//! Where a hypervisor reports its guest of the time that it steals, the scheduler leaves that out
-//! of what it charges to threads (`sched_stat_runtime`). So a gap of a running thread is wall time
-//! that was not charged, placed in the silences of the CPU's events. A gap of an idle CPU is a
-//! silence that goes on although a thread was woken for it, or a timer of it was due. Either is
-//! called steal only if the CPU's counter of stolen time agrees; that one counts in hundredths of a
-//! second, so a short gap must wait until the counter has moved, and it must have moved enough for
-//! all gaps until then.
+//! If a hypervisor reports stolen time to its guest, the scheduler leaves it out of the time that
+//! it charges to threads (`sched_stat_runtime`). So a gap of a running thread is wall time that was
+//! not charged, placed in the silences of the CPU's events. A gap of an idle CPU is a silence that
+//! goes on although a thread was woken for it, or a timer of it was due. Either is called steal
+//! only if the CPU's counter of stolen time agrees; that one counts in hundredths of a second, so a
+//! short gap must wait until the counter has moved, and it must have moved enough for all gaps
+//! until then.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ const MIN_NS: u64 = 20_000;
 /// hypervisor that has to run a halted CPU again needs some tens of microseconds.
 const MIN_IDLE_NS: u64 = 500_000;
 
-/// How much the counter may lag: it is cut off to USER_HZ, 10 ms on every architecture of today.
+/// Largest lag of the counter, which is truncated to USER_HZ, 10 ms on every current architecture.
 const RESOLUTION_NS: u64 = 10_000_000;
 
 /// The counter must have moved within this time after a gap; later it speaks of something else.
@@ -105,11 +105,10 @@ impl GapFinder {
         }
     }
 
-    /// Where a silence of an idle CPU ends, what of it came after a reason to come out of idle is a
-    /// gap.
+    /// At the end of an idle CPU's silence, the part after a reason to leave idle is a gap.
     fn end_idle_silence(&mut self, event: &Event) {
         let Some(cpu) = self.cpus.get_mut(usize::from(event.cpu)) else { return };
-        // Where the kernel leaves out what an idle CPU does, another thread has it by now.
+        // If the kernel records nothing about an idle CPU, another thread runs on it by now.
         let seen = cpu.idle && event.tid == 0 && !matches!(event.kind, Kind::Lost { .. });
         if !seen || event.time_ns.saturating_sub(cpu.last_ns) < MIN_IDLE_NS {
             return;
@@ -122,7 +121,7 @@ impl GapFinder {
         }
     }
 
-    /// What comes next does not follow what came last.
+    /// Marks a hole: the next event does not follow the last one.
     pub(super) fn hole(&mut self) {
         self.timers.clear();
         for cpu in &mut self.cpus {
@@ -259,7 +258,7 @@ fn judge(gaps: &[Found], readings: &[StealReading]) -> Vec<Gap> {
     judged.map(|(index, &(span, idle))| Gap { span, stolen: agrees(index, &span), idle }).collect()
 }
 
-/// How much of a span of time lies in gaps.
+/// Counts the part of a span of time that lies in gaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Within {
     /// Stolen from a running thread.
@@ -332,14 +331,14 @@ pub(super) fn quota(gaps: &[Vec<Gap>]) -> Option<String> {
         .count();
     (in_step >= MIN_IN_STEP && 4 * in_step >= pairs).then(|| {
         format!(
-            "{in_step} of {pairs} gaps of 1 ms or more end in step with the one before, at a multiple of 100 ms: so ends a \
-             quota of CPU time (cpu.max) that this machine's hypervisor gives it, used up; ask for more CPUs, or load it less"
+            "{in_step} of {pairs} gaps of 1 ms or more end at a multiple of 100 ms after the previous one, as they do when the hypervisor \
+             limits this machine's CPU time (cpu.max) and the quota is used up; request more CPUs, or load the machine less"
         )
     })
 }
 
-/// How much of `from_ns..to_ns` lies in spans, which are in the order of time and apart from each
-/// other.
+/// Length of the part of `from_ns..to_ns` that lies in spans, which are in the order of time and do
+/// not touch.
 pub(super) fn length_within(spans: &[Span], from_ns: u64, to_ns: u64) -> u64 {
     let first = spans.partition_point(|span| span.to_ns <= from_ns);
     let within = spans[first..].iter().take_while(|span| span.from_ns < to_ns);
@@ -523,7 +522,7 @@ mod tests {
         let three = [span_ms(10, 19), span_ms(30, 39), span_ms(300, 301)];
         let readings = [reading(0, 0), reading(100, 10), reading(200, 10), reading(400, 10)];
         assert_eq!(stolen(&three, &readings), [true, true, false]);
-        // What went before in the same reading's time counts as well.
+        // Earlier gaps within the same reading's time count as well.
         let many = [span_ms(1, 30), span_ms(31, 33)];
         assert_eq!(stolen(&many, &[reading(0, 0), reading(100, 10)]), [false, false]);
     }

@@ -39,7 +39,7 @@ enum Now {
     Stopped,
 }
 
-/// What one job got.
+/// Result for one job.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Found {
     pub(super) path: Option<Path>,
@@ -67,11 +67,11 @@ impl Holes<'_> {
     }
 }
 
-/// What a pass found.
+/// Result of a pass.
 pub(super) struct Swept {
     /// By job.
     pub(super) found: Vec<Found>,
-    /// What the kernel left out.
+    /// Parts left out by the kernel.
     pub(super) hidden: Vec<Hidden>,
     /// Time that nobody saw, by CPU.
     pub(super) gaps: Vec<Vec<Gap>>,
@@ -155,7 +155,7 @@ impl<'a> Sweep<'a> {
         let mut holes = Holes(&self.trace.spans);
         for event in &self.trace.events {
             if holes.passed(event.time_ns) {
-                // What each CPU did last is the best guess; what it did since is not known.
+                // The last state of each CPU is the best guess; its state since then is unknown.
                 self.cpus.iter_mut().for_each(Cpu::forget);
             }
             // Everything up to the event happened in the state before it; a job may end within.
@@ -237,7 +237,8 @@ impl<'a> Sweep<'a> {
                     *found.account.entry(Bucket::Thread(prev_tid, prev_prio)).or_default() += ns;
                 }
             }
-            // Whoever wakes it in the middle of a job, or instead of a timer, was waited for.
+            // The thread that wakes it in the middle of a job, or instead of a timer, was waited
+            // for.
             Kind::Waking { tid, .. } if tid == self.tid => {
                 if let Some(ns) = found.account.remove(&Bucket::Waited(-1)) {
                     let in_interrupt =
@@ -323,7 +324,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// What the thread is held up by now, and the CPU that shows it.
+    /// The thread's present obstacle, and the CPU that shows it.
     fn bucket(&self, timer: bool) -> (Bucket, Option<u16>) {
         let interrupted = |cpu: &Cpu| match (cpu.interrupts.last(), cpu.softirq()) {
             (Some((Interrupt::Vector(vector), _)), _) => Some(Bucket::Vector(*vector)),

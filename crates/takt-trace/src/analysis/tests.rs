@@ -384,8 +384,8 @@ fn a_fair_thread_that_took_over_while_this_one_slept_means_throttling_too() {
     assert_eq!(story(State::Sleeping), Cause::Unpreemptible);
 }
 
-/// What happens while some thread has the CPU may be left out, the wake-up too. The next interrupt
-/// of the timer proves that the thread is ready: it would have run what was due.
+/// Events while some thread has the CPU may be left out, the wake-up too. The next interrupt of the
+/// timer proves that the thread is ready: it would have run what was due.
 #[test]
 fn a_wakeup_that_was_left_out_is_inferred_from_the_next_interrupt() {
     let story = |tick: bool, wakeup: bool| {
@@ -597,7 +597,7 @@ fn the_next_job_inherits_the_cause() {
     assert!(report.windows.iter().any(|late| late.inherited && late.index == 2));
 }
 
-/// What a thread asked for counts, not what the kernel made of it: slack is lateness, and named.
+/// The thread's request counts, not the kernel's version of it: slack is lateness, and named.
 #[test]
 fn the_kernel_s_slack_is_lateness() {
     let set = Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 1_200_000, slack_ns: 200_000 };
@@ -667,7 +667,7 @@ fn of_faults(guest: bool, faults: u64, apart_ns: u64) -> (Cause, Vec<(Cause, u64
         let kind = Kind::PageFault { address: 0x7f00_0000 + fault * 4096, ip: 1, user: true };
         let time_ns = 1_020_000 + fault * apart_ns;
         story.0.push(Event { time_ns, tid: TASK, cpu: 0, kind });
-        // What happens elsewhere meanwhile ends no fault.
+        // Events elsewhere in the meantime do not end a fault.
         let switch = Kind::Switch {
             prev_tid: 0,
             prev_prio: 120,
@@ -699,7 +699,7 @@ fn faults_are_charged_what_followed_them_on_slow_and_fast_machines() {
         let (cause, parts) = of_faults(guest, faults, apart_ns);
         assert_eq!(cause, Cause::PageFault, "{faults} faults {apart_ns} ns apart: {parts:?}");
     }
-    // What lies between two of them, and no more than 5 us after the last one.
+    // The time between two of them, and at most 5 us after the last one.
     assert_eq!(of_faults(false, 5000, 2000).1[0], (Cause::PageFault, 4999 * 2 + 5));
 }
 
@@ -771,7 +771,7 @@ fn time_of_the_firmware_is_not_the_job_itself() {
         story(false, Firmware { watched: watched.clone(), ..Firmware::default() }).cause,
         Cause::Execution
     );
-    // What looks like a gap because the events of the witness's CPU were lost there is none.
+    // A gap caused by lost events of the witness's CPU is none.
     let lost = {
         let story = Story::new().sleep(10, 1000).wake(1001, BUSY);
         let story = story.switch(1010, BUSY, 120, State::Runnable, TASK, PRIO).sleep(5110, 6000);

@@ -21,7 +21,7 @@ mod programs;
 #[cfg(test)]
 mod tests;
 
-/// What woke a thread.
+/// Waker of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waker {
     /// A timer, by its address and the address of its function.
@@ -41,12 +41,12 @@ pub enum Waker {
     Other,
 }
 
-/// What a thread did from a wake-up to its next sleep. Times are CLOCK_MONOTONIC.
+/// A thread's activity from a wake-up to its next sleep. Times are CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Awake {
     /// The thread.
     pub tid: i32,
-    /// What woke it.
+    /// Its waker.
     pub waker: Waker,
     /// When it was to be woken: what its timer was set to, else the begin of the wake-up.
     pub planned_ns: u64,
@@ -56,7 +56,7 @@ pub struct Awake {
     pub end_ns: u64,
     /// CPU time in between.
     pub cpu_ns: u64,
-    /// How it ended.
+    /// State at its end.
     pub state: State,
     /// Address and function of the timer that it set before it went to sleep.
     pub slept_on: Option<(u64, u64)>,
@@ -79,7 +79,7 @@ const RING_BYTES: usize = 8 << 20;
 /// Programs in the kernel that follow threads. Dropping it takes them out.
 #[derive(Debug)]
 pub struct KernelFollower {
-    // What is attached is closed before the maps.
+    // Attachments are closed before the maps.
     _attached: Vec<OwnedFd>,
     _programs: Vec<Program>,
     threads: Map,
@@ -124,9 +124,10 @@ impl KernelFollower {
     }
 
     fn attach_all(&mut self, tracefs: &Tracefs, builder: &Builder) -> Result<(), TraceError> {
-        // What runs with interrupts off is attached to perf's record, of which tracefs reports the
-        // fields: no program can interrupt it, and the kernel runs only one of these at a time on a
-        // CPU. What an interrupt may interrupt is attached raw: its arguments are numbers.
+        // Tracepoints that run with interrupts off are attached to perf's record, whose fields
+        // tracefs reports: no program can interrupt them, and the kernel runs only one of these at
+        // a time on a CPU. What an interrupt may interrupt is attached raw: its arguments are
+        // numbers.
         for (tracepoint, place) in [("irq:irq_handler", cpu::INTERRUPT), ("irq:softirq", cpu::SOFTIRQ)] {
             self.attach_raw(&format!("{tracepoint}_entry"), builder.enter(place))?;
             self.attach_raw(&format!("{tracepoint}_exit"), builder.leave(place))?;
@@ -206,7 +207,7 @@ impl KernelFollower {
         let (Some(program), Ok(name)) = (self._programs.last(), CString::new(name)) else { return Ok(()) };
         match program.attach_raw(&name) {
             Ok(attached) => self._attached.push(attached),
-            // Whoever is woken in it is reported as woken by the thread that it interrupted.
+            // A thread woken in it is reported as woken by the thread that it interrupted.
             Err(error) => self.notes.push(format!("{tracepoint} is not followed: {error}")),
         }
         Ok(())
@@ -251,7 +252,7 @@ impl KernelFollower {
         counts.filter_map(|value| word(value, cpu::DROPPED)).sum()
     }
 
-    /// What a reader should know.
+    /// Notes for the reader.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

@@ -8,14 +8,14 @@
 
 use takt_rt::bpf::{Asm, FP, Helper, If, Instruction, Label, R0, R1, R2, R3, R4, R6, R7, R8, R9, Reg};
 
-/// What a thread does now ([`state::NOW`]); 0 is not known.
+/// Present state of a thread ([`state::NOW`]); 0 is unknown.
 pub(super) mod now {
     pub(in super::super) const ASLEEP: i32 = 1;
     pub(in super::super) const READY: i32 = 2;
     pub(in super::super) const RUNNING: i32 = 3;
 }
 
-/// What woke a thread ([`state::SOURCE`]); 0 is not known.
+/// Waker of a thread ([`state::SOURCE`]); 0 is unknown.
 pub(super) mod source {
     pub(in super::super) const TIMER: i32 = 1;
     pub(in super::super) const THREAD: i32 = 2;
@@ -31,7 +31,7 @@ pub(super) mod state {
     /// CPU that it left at the end.
     pub(in super::super) const CPU: i16 = 8;
     pub(in super::super) const END: i16 = 16;
-    /// Why it left the CPU, as the tracepoint shows it.
+    /// Reason why it left the CPU, as the tracepoint shows it.
     pub(in super::super) const STATE: i16 = 24;
     pub(in super::super) const AWAKE: i16 = 32;
     pub(in super::super) const CPU_NS: i16 = 40;
@@ -45,7 +45,7 @@ pub(super) mod state {
     pub(in super::super) const SLEPT_ON: i16 = 80;
     pub(in super::super) const SLEPT_FUNCTION: i16 = 88;
     pub(in super::super) const PREEMPTED: i16 = 96;
-    /// Who had the CPU before it got it, in the longest of its waits.
+    /// The thread that had the CPU before it got it, in the longest of its waits.
     pub(in super::super) const KEPT_BY: i16 = 104;
     pub(in super::super) const KEPT_NS: i16 = 112;
     pub(in super::super) const RECORD_BYTES: usize = 120;
@@ -53,7 +53,7 @@ pub(super) mod state {
     pub(in super::super) const NOW: i16 = 120;
     pub(in super::super) const READY_SINCE: i16 = 128;
     pub(in super::super) const RUNNING_SINCE: i16 = 136;
-    /// What has woken it, in the order of the record's four.
+    /// Its pending wakers, in the order of the record's four.
     pub(in super::super) const PENDING: i16 = 144;
     pub(in super::super) const PENDING_ID: i16 = 152;
     pub(in super::super) const PENDING_FUNCTION: i16 = 160;
@@ -64,9 +64,9 @@ pub(super) mod state {
     pub(in super::super) const ARMED: i16 = 184;
     pub(in super::super) const ARMED_FUNCTION: i16 = 192;
     pub(in super::super) const ARMED_EXPIRES: i16 = 200;
-    /// That was due already.
+    /// The timer was due already.
     pub(in super::super) const ARMED_OVERDUE: i16 = 208;
-    /// What the timer that it slept on was set to.
+    /// Expiry of the timer on which it slept.
     pub(in super::super) const SLEPT_EXPIRES: i16 = 216;
     pub(in super::super) const BYTES: usize = 224;
 }
@@ -291,8 +291,8 @@ impl Builder {
         asm.sub_reg(R2, R1);
         asm.store(R9, cpu::EXPIRING_DUE, R2);
         asm.here(in_time);
-        // Whoever asked to sleep until a time that had passed goes on without having slept: the end
-        // of a cycle and the begin of the next.
+        // A thread that asked to sleep until a past time continues without sleeping: the end of a
+        // cycle and the begin of the next.
         asm.call(Helper::CurrentPidTgid);
         asm.store_half(FP, KEY, R0);
         asm.load_sized(R1, FP, KEY, 4);

@@ -46,8 +46,8 @@ fn a_sleeping_loop_is_followed_by_its_timer() {
     let timed: Vec<&Awake> =
         found.iter().filter(|awake| matches!(awake.waker, Waker::Timer { .. })).collect();
     println!("{} records, {} by timers: {:?}", found.len(), timed.len(), timed.first());
-    // Where the kernel hides what happens while some threads are current, a few are not reported as
-    // woken by anybody.
+    // The kernel hides events while some threads are current, so a few wake-ups are reported
+    // without a waker.
     assert!(timed.len() >= 15, "{found:#?}");
     for awake in &found {
         assert_eq!(awake.tid, tid);

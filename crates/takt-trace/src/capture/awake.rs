@@ -37,7 +37,7 @@ pub enum KeepAwake {
     Off,
 }
 
-/// What is known about a CPU's idle time.
+/// Knowledge about a CPU's idle time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IdleTime {
     /// It has not been idle yet.
@@ -61,7 +61,7 @@ pub(crate) struct IdleWatch {
 const ENOUGH: u64 = 2;
 
 impl IdleWatch {
-    /// What comes next does not follow what came last.
+    /// Marks an interruption: the next event does not follow the last one.
     pub(crate) fn interrupt(&mut self) {
         self.idle = false;
     }
@@ -106,7 +106,7 @@ pub(super) fn nap_everywhere(cpus: &[u16]) {
             }
         }
     };
-    if let Ok(handle) = thread::spawn_exempt("takt-nap", "lets the CPUs go idle before a trace", naps) {
+    if let Ok(handle) = thread::spawn_exempt("takt-nap", "lets the CPUs become idle before a trace", naps) {
         let _ = handle.join();
     }
 }
@@ -123,7 +123,7 @@ impl Keeper {
     pub(super) fn start(cpu: u16) -> Result<Self, IdleThreadError> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let why = "keeps a CPU out of idle whose idle time leaves no events";
+        let why = "keeps a CPU awake that records no events while idle";
         let thread = spawn_below_all(&format!("{KEEPER_NAME}{cpu}"), why, cpu, move || {
             while !stopped.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
@@ -149,7 +149,7 @@ impl Drop for Keeper {
     }
 }
 
-/// Why a thread below all others did not start. The trace goes on without it, with a note.
+/// Reason why a thread below all others did not start. The trace goes on without it, with a note.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum IdleThreadError {
     /// It was not spawned, or not bound to its CPU.
@@ -261,8 +261,8 @@ impl Remover {
     }
 
     fn start(group: &Path) -> io::Result<Self> {
-        // The kernel may need some time to take a killed process's threads out of the group.
-        // What ends the program that it looks after, or its group, must not end it first.
+        // The kernel may need some time to take a killed process's threads out of the group. A
+        // signal that ends the observed program or its group must not end it first.
         let script = "trap '' HUP INT QUIT TERM; read -r _; for _ in 1 2 3 4 5 6 7 8 9 10; do \
                       [ -d \"$1\" ] || exit; rmdir \"$1\" 2>/dev/null && exit; sleep 0.2; done";
         let child = Command::new("/bin/sh")
@@ -343,7 +343,7 @@ mod tests {
         let group = folder.path().join("group");
         fs::create_dir_all(group.join("busy")).unwrap();
         let mut remover = Remover::start(&group).unwrap();
-        // What a kill does.
+        // As after a kill.
         drop(remover.0.stdin.take());
         // Somebody is still in it.
         std::thread::sleep(Duration::from_millis(100));

@@ -28,11 +28,11 @@ use crate::event::{Event, Firmware, Kind, SmiReading, Span};
 
 /// Counter of system management interrupts of Intel CPUs since Nehalem (MSR_SMI_COUNT).
 const MSR_SMI_COUNT: u64 = 0x34;
-/// Why nothing counts what the firmware takes.
+/// Reason why the firmware's time is not counted.
 const NO_COUNT: &str = if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
     "the count of system management interrupts (SMI) cannot be read (perf's `msr/smi/`, or /dev/cpu/*/msr: `modprobe msr`, Intel only)"
 } else {
-    "this processor has no count of its firmware's interruptions"
+    "this processor does not count its firmware's interruptions"
 };
 /// A jump of the clock beyond this is written down: the shortest SMI takes some 10 us.
 const GAP_NS: u64 = 10_000;
@@ -41,7 +41,7 @@ const MAX_GAPS: usize = 1 << 18;
 /// Readings that are kept.
 const MAX_READINGS: usize = 1 << 20;
 
-/// How the count of SMIs is read. One CPU's does: an SMI is every CPU's.
+/// Method of reading the count of SMIs. One CPU's counter is enough, because an SMI stops all CPUs.
 #[derive(Debug)]
 enum Counter {
     Perf(File),
@@ -95,7 +95,7 @@ impl Counter {
     }
 }
 
-/// What is known of the firmware while the trace goes on.
+/// State of the watch on the firmware while the trace runs.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     counter: Option<Counter>,
@@ -115,8 +115,7 @@ impl Watch {
         match free.filter(|_| cpus.len() > 1).map(|&cpu| Witness::start(cpu)) {
             Some(Ok(witness)) => {
                 notes.push(format!(
-                    "{NO_COUNT}, so a thread below all others (SCHED_IDLE) on CPU {} looks for gaps of the hardware; that CPU is \
-                     never idle",
+                    "{NO_COUNT}, so a SCHED_IDLE thread on CPU {} looks for hardware gaps; that CPU is never idle",
                     witness.cpu
                 ));
                 Self { witness: Some(witness), ..Self::default() }
@@ -125,7 +124,7 @@ impl Watch {
                 let why = other.and_then(Result::err);
                 let why = why.map_or("no CPU is free for it".to_owned(), |error| error.to_string());
                 notes.push(format!(
-                    "gaps by the firmware cannot be distinguished from the job itself: {NO_COUNT}, and nothing looks for gaps ({why})"
+                    "firmware gaps cannot be distinguished from the job itself: {NO_COUNT}, and no thread looks for gaps ({why})"
                 ));
                 Self::default()
             }
@@ -147,7 +146,7 @@ impl Watch {
         }
     }
 
-    /// What was found since the last time. `events`: those since then, in the order of time.
+    /// Findings since the last call. `events`: those since then, in the order of time.
     pub(super) fn hand_out(&mut self, events: &[Event]) -> Firmware {
         let mut firmware =
             Firmware { readings: self.readings.iter().copied().collect(), ..Firmware::default() };
@@ -163,7 +162,7 @@ impl Watch {
         firmware
     }
 
-    /// What was found. `events`: those of the trace, in the order of time.
+    /// All findings. `events`: those of the trace, in the order of time.
     pub(super) fn finish(self, events: &[Event]) -> Firmware {
         let mut firmware = Firmware { readings: self.readings.into(), ..Firmware::default() };
         if let Some(witness) = self.witness {
@@ -243,14 +242,14 @@ impl Witness {
                     }
                     jumps.push_back(Span { from_ns: last_ns, to_ns: now_ns });
                     drop(jumps);
-                    // What was spent on writing it down is no jump.
+                    // Time spent on recording it does not count as a jump.
                     last_ns = monotonic_ns();
                 } else {
                     last_ns = now_ns;
                 }
             }
         };
-        let why = "looks for gaps of the hardware while the trace goes on";
+        let why = "looks for hardware gaps during the trace";
         let thread = spawn_below_all(&format!("takt-gaps/{cpu}"), why, cpu, look)?;
         Ok(Self { cpu, since_ns: monotonic_ns(), stop, jumps, thread: Some(thread) })
     }
@@ -320,7 +319,7 @@ mod tests {
             [span(100_000, 150_000), span(300_000, 350_000), span(400_000, 450_000), span(900_000, 950_000)];
         let (gaps, watched) = judge(3, 1000, 1_000_000, &jumps, &events);
         assert_eq!(gaps, [span(100_000, 150_000), span(900_000, 950_000)]);
-        // What is not known to be a gap or none is not said to have been watched.
+        // Time in which gaps could not be recognised does not count as watched.
         assert_eq!(watched, [span(1000, 300_000), span(350_000, 400_000), span(450_000, 1_000_000)]);
     }
 

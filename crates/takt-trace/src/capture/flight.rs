@@ -43,7 +43,7 @@ impl Chunk {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mark {
     pub(super) span: Span,
-    /// How late the release was: where memory runs out, the worst are kept.
+    /// Lateness of the release: if memory runs out, the worst are kept.
     pub(super) weight_ns: u64,
 }
 
@@ -243,7 +243,7 @@ mod tests {
     fn what_is_kept_is_packed_and_comes_back_as_it_was() {
         let mut flight = Flight::default();
         let alike: Vec<u8> = (0..200).flat_map(|ms| record_of(ms, 100)).collect();
-        // What does not pack counts for what it is.
+        // Incompressible data counts with its full size.
         let mut state = 1_u64;
         let noise: Vec<u8> = (0..5000)
             .map(|_| {

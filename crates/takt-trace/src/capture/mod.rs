@@ -1,8 +1,8 @@
 //! Live capture: kernel tracepoints through perf ring buffers, drained by a best-effort thread into
 //! memory.
 //!
-//! The traced threads do nothing for it: no system call, no allocation. What the kernel writes
-//! costs it a few hundred nanoseconds per event, and there are about twenty events per release.
+//! The traced threads do nothing for it: no system call, no allocation. The kernel's records cost
+//! it a few hundred nanoseconds per event, and there are about twenty events per release.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -42,7 +42,7 @@ pub struct TraceOptions {
     /// that were marked, which have as much again and are packed to a quarter. 256 MiB hold minutes
     /// of a usual robot.
     pub memory_bytes: usize,
-    /// How often the reader drains the rings: 20 ms, so that it wakes up seldom.
+    /// Period at which the reader drains the rings: 20 ms, so that it seldom wakes up.
     #[serde(with = "takt_rt::duration")]
     pub period: Duration,
     /// Processes whose page faults are recorded; this one is always among them. Those of all others
@@ -110,18 +110,17 @@ impl TraceOptions {
     }
 }
 
-/// Where the answer goes, and the windows that are asked for; None for everything since the last
-/// time.
+/// Destination of the answer, and the requested windows; None for everything since the last time.
 type Asked = (SyncSender<Trace>, Option<Vec<Span>>);
 
-/// What the reader and its owner share.
+/// State shared by the reader and its owner.
 #[derive(Default)]
 struct Control {
     stop: AtomicBool,
     signal: Signal,
     marks: Mutex<Vec<Mark>>,
     marked: AtomicU64,
-    /// Where an owner waits for what is there so far, or for some windows of it.
+    /// Request of an owner that waits for everything so far, or for some windows of it.
     take: Mutex<Option<Asked>>,
     /// Processes that the owner wants followed from now on.
     processes: Mutex<Option<Vec<i32>>>,
@@ -206,8 +205,8 @@ impl Tracer {
         let shared = Arc::clone(&control);
         let why = "drains the ring buffers of the trace";
         let read = move || {
-            // What it does not read in time is lost, on the machine that is looked into because it
-            // has too much to do.
+            // Events that it does not read in time are lost, and the examined machine is often one
+            // that is overloaded.
             let _favoured = takt_rt::policy::Favoured::begin(NICE);
             reader.run(&shared)
         };
@@ -226,7 +225,7 @@ impl Tracer {
         takt_rt::clock::cpu_ns_of_thread(self.tid)
     }
 
-    /// What keeps windows.
+    /// Returns the marker that keeps windows.
     pub fn marker(&self) -> Marker {
         Marker(Arc::clone(&self.control))
     }

@@ -30,7 +30,7 @@ const PACKETS: [&str; 2] = ["net:", "skb:"];
 /// Rings are no smaller than this.
 const MIN_BYTES: usize = 64 << 10;
 
-/// How rings are opened.
+/// Options for opening rings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct How {
     pub(super) data_bytes: usize,
@@ -40,7 +40,7 @@ pub(super) struct How {
     pub(super) packets: bool,
 }
 
-/// What a CPU's events go to.
+/// Destination of a CPU's events.
 #[derive(Debug)]
 pub(super) struct CpuBuffer {
     pub(super) cpu: u16,
@@ -133,7 +133,7 @@ pub(super) fn open_all(cpus: &[u16], mut how: How) -> Result<Opened, TraceError>
         }
     }
     if !missing.is_empty() {
-        notes.push(format!("the kernel has not: {}", missing.join(", ")));
+        notes.push(format!("the kernel lacks: {}", missing.join(", ")));
     }
     let asked_bytes = how.data_bytes;
     let cpus = loop {
@@ -150,8 +150,8 @@ pub(super) fn open_all(cpus: &[u16], mut how: How) -> Result<Opened, TraceError>
     };
     if how.data_bytes < asked_bytes {
         notes.push(format!(
-            "events have buffers of {} KiB a CPU instead of {}, because no more memory may be locked: on a busy machine more are lost; \
-             CAP_IPC_LOCK or `ulimit -l unlimited` lets them be larger",
+            "event buffers have {} KiB per CPU instead of {}, because no more memory may be locked; a busy machine loses more events. \
+             CAP_IPC_LOCK or `ulimit -l unlimited` allows larger ones",
             how.data_bytes >> 10,
             asked_bytes >> 10
         ));
@@ -182,7 +182,7 @@ impl CpuBuffer {
                 // Some tracepoints may not be sampled by anybody; the right as such is reported by
                 // those before.
                 Err(source) if source.raw_os_error() == Some(libc::EPERM) && !needed(&format.name) => {
-                    let note = format!("the kernel does not give out {}", format.name);
+                    let note = format!("the kernel does not provide {}", format.name);
                     if !notes.contains(&note) {
                         notes.push(note);
                     }

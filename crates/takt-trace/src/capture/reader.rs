@@ -36,7 +36,7 @@ pub(super) struct Reader {
     /// hold before these are forgotten.
     met: BTreeMap<i32, Thread>,
     most_met: usize,
-    /// What the idle time of each CPU leaves, as far as it is judged.
+    /// Judges of each CPU's idle time, by the events that it leaves.
     watches: Vec<IdleWatch>,
     keepers: Vec<Keeper>,
     steal: StealLog,
@@ -197,7 +197,7 @@ impl Reader {
             match Keeper::start(cpu) {
                 Ok(keeper) => self.keepers.push(keeper),
                 Err(error) => self.opened.notes.push(format!(
-                    "CPU {cpu} leaves no events while it is idle, and nothing keeps it awake: {error}"
+                    "CPU {cpu} records no events while it is idle, and takt could not keep it awake: {error}"
                 )),
             }
         }
@@ -342,8 +342,8 @@ impl Reader {
         if self.flights.iter().any(|flight| flight.forgotten) {
             let dropped: u64 = self.flights.iter().map(|flight| flight.dropped).sum();
             trace.notes.push(format!(
-                "the flight recorder keeps {bytes} bytes: older events are forgotten except around {marked} late \
-                 releases ({dropped} pieces of these did not fit; raise memory_bytes)"
+                "the flight recorder keeps {bytes} bytes: older events are dropped except around {marked} late releases ({dropped} pieces \
+                 of these did not fit; raise memory_bytes)"
             ));
         }
         trace.sort();

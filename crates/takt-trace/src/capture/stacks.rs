@@ -187,8 +187,8 @@ fn sample(record: &[u8]) -> Option<(u64, Vec<u64>, &[u8])> {
 /// Frames named for people.
 const MAX_NAMED: usize = 5;
 
-/// What an interrupt interrupted: the frames below its entry, innermost first; none where it was
-/// user mode, or no interrupt. Without symbols, the outermost addresses of all.
+/// Frames of the interrupted code: those below the interrupt's entry, innermost first; none if it
+/// was user mode, or no interrupt. Without symbols, these are the outermost addresses.
 fn interrupted(symbols: Option<&Symbols>, frames: &[u64]) -> Vec<String> {
     let Some(symbols) = symbols else {
         let reported: Vec<String> = frames.iter().map(|frame| format!("{frame:#x}")).collect();

@@ -23,8 +23,8 @@ pub(super) struct StealLog {
 }
 
 impl StealLog {
-    /// Where no hypervisor runs, nothing is read: nobody steals. Nor in a guest whose time is
-    /// counted in its own instructions.
+    /// Without a hypervisor, nothing is read, because nothing is stolen. The same holds in a guest
+    /// whose time is counted in its own instructions.
     pub(super) fn new(guest: bool) -> Self {
         Self { guest: guest && !is_counted(), ..Self::default() }
     }
@@ -54,14 +54,14 @@ impl StealLog {
         }
     }
 
-    /// What was read since the last time, with the last readings of all: the next part goes on from
+    /// Readings since the last call, with the last readings of all: the next part continues from
     /// these.
     pub(super) fn hand_out(&mut self) -> Vec<StealReading> {
         let log = std::mem::take(&mut self.log);
         Self { log, last: self.last.clone(), ..Self::default() }.readings()
     }
 
-    /// What was read, oldest first, with the last readings of all.
+    /// Readings, oldest first, with the last readings of all.
     pub(super) fn readings(mut self) -> Vec<StealReading> {
         self.log.extend(self.last.into_values());
         let mut readings: Vec<StealReading> = self.log.into();

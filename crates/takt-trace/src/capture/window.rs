@@ -10,7 +10,7 @@ use crate::event::Span;
 #[derive(Debug, Default)]
 pub(super) struct Window {
     data: Vec<u8>,
-    /// Where the records begin and end, newest first.
+    /// Begin and end of the records, newest first.
     records: Vec<(usize, usize)>,
     /// When the oldest record was written that was looked at, and whether that is because the ring
     /// holds no older one.
@@ -76,7 +76,7 @@ pub(super) fn record(data: &[u8], at: usize) -> Option<(usize, u64)> {
     let header = data.get(at..at + HEADER_BYTES)?;
     let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
     let body = data.get(at + HEADER_BYTES..at + size.max(HEADER_BYTES))?;
-    // Where nothing was written yet, all is zero.
+    // Before the first write, all is zero.
     let time = if body.len() >= 8 { body[..8].try_into().ok()? } else { return None };
     let kind = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
     // Records of the kernel's own end with the time.
@@ -92,8 +92,8 @@ pub(super) fn inside(inner: &Span, outer: &Span) -> bool {
     outer.from_ns <= inner.from_ns && inner.to_ns <= outer.to_ns
 }
 
-/// What is left of `spans` where every ring holds everything from `whole_from_ns` on: of one that
-/// begins earlier the end, which may hold the cycle that is asked about.
+/// Covered part of `spans`, if every ring holds everything from `whole_from_ns` on. Of a span that
+/// begins earlier, this is the end, which may hold the requested cycle.
 pub(super) fn covered(spans: &[Span], whole_from_ns: u64) -> Vec<Span> {
     let left = spans.iter().map(|span| Span { from_ns: span.from_ns.max(whole_from_ns), ..*span });
     left.filter(|span| span.from_ns < span.to_ns).collect()

@@ -37,7 +37,7 @@ pub struct SmiReading {
     pub count: u64,
 }
 
-/// What is known of the time that the firmware took (by SMIs), which no event shows.
+/// Knowledge about the time that the firmware took (by SMIs), which no event shows.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Firmware {
     /// Readings of the count of SMIs, oldest first; empty where it cannot be read.
@@ -48,7 +48,7 @@ pub struct Firmware {
     pub watched: Vec<Span>,
 }
 
-/// What a wake-up by an interrupt interrupted.
+/// Code interrupted by a wake-up's interrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WakeStack {
     /// When.
@@ -70,9 +70,9 @@ pub struct Trace {
     pub threads: BTreeMap<i32, Thread>,
     /// Names of interrupts by number.
     pub irqs: BTreeMap<u32, String>,
-    /// What `time_ns` counts.
+    /// Clock of `time_ns`.
     pub clock: Clock,
-    /// How they were brought to that clock; None where they were recorded by it.
+    /// Conversion to that clock; None if they were recorded by it.
     pub clock_map: Option<ClockMap>,
     /// Events lost on all CPUs.
     pub lost_events: u64,
@@ -86,7 +86,7 @@ pub struct Trace {
     /// CPUs that the tracer kept out of idle, because their idle time leaves no events
     /// ([`crate::capture::KeepAwake`]).
     pub kept_awake: Vec<u16>,
-    /// What is known of the firmware's time.
+    /// Knowledge about the firmware's time.
     pub firmware: Firmware,
     /// Wake-ups of traced threads whose stack was taken, oldest first.
     pub wake_stacks: Vec<WakeStack>,
@@ -124,7 +124,7 @@ impl Trace {
     pub fn name(&self, tid: i32) -> String {
         match self.threads.get(&tid) {
             _ if tid == 0 => "idle".to_owned(),
-            // What the kernel says of a thread that has ended, or that it does not want to name.
+            // The kernel's word for a thread that has ended, or that it does not name.
             _ if tid < 0 => "an unknown thread".to_owned(),
             Some(thread) if !thread.name.is_empty() => thread.name.clone(),
             _ => format!("tid {tid}"),
@@ -151,7 +151,7 @@ impl Trace {
             && self.threads.get(&tid).is_some_and(|thread| thread.name.starts_with(KEEPER_NAME))
     }
 
-    /// What the interrupt that woke `tid` at `time_ns` on `cpu` interrupted in the kernel,
+    /// Kernel functions interrupted by the interrupt that woke `tid` at `time_ns` on `cpu`,
     /// innermost first.
     pub fn interrupted_by_wakeup(&self, tid: i32, cpu: u16, time_ns: u64) -> Option<&[String]> {
         // The stack is an event of its own, a moment before or after the other.

@@ -5,7 +5,7 @@
 //! the timer's clock on which the kernel decided that the timer was due (`now`). The kernel reads
 //! `now` first, so a stamp is later than its `now` by the offset of the clocks and a delay of 0.3
 //! us or more. The pair with the least delay in each tenth of a second is an anchor, and stamps
-//! between two anchors are interpolated. That follows the drift of the clocks and the rate of
+//! between two anchors are interpolated. This follows the drift of the clocks and the rate of
 //! clocks that count cycles.
 //!
 //! The interrupt's own event bounds the error from the other side: its stamp is taken before `now`
@@ -31,10 +31,10 @@ const APART_NS: f64 = 500e6;
 /// CLOCK_TAI above it from 1985 on.
 const SINCE_BOOT_NS: u64 = 473_000_000_000_000_000;
 
-/// What `uptime` counts.
+/// Unit of `uptime`.
 const HUNDREDTH_NS: u64 = 10_000_000;
 
-/// How a clock of ftrace or perf counts.
+/// Unit of a clock of ftrace or perf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Nanoseconds,
@@ -56,8 +56,8 @@ impl Unit {
         }
     }
 
-    /// What the events of a clock that is said to count nanoseconds show. trace-cmd 3.1 writes the
-    /// name of the main buffer's clock for a trace instance, whichever the instance has.
+    /// Examines the events of a clock that is said to count nanoseconds. trace-cmd 3.1 writes the
+    /// name of the main buffer's clock for a trace instance, whichever clock the instance has.
     fn seen(events: &[Event], pairs: &[Pair]) -> Self {
         let since_boot = since_boot(pairs);
         let slopes = slopes(&since_boot);
@@ -102,11 +102,10 @@ pub(super) fn to_monotonic(trace: &mut Trace) -> Result<(), &'static str> {
         Clock::Other(name) => name,
         Clock::Monotonic if is_monotonic(&pairs) => return Ok(()),
         Clock::Monotonic => {
-            trace.notes.push(
-                "the file says that its clock is CLOCK_MONOTONIC, and its timers show that it is another"
-                    .into(),
-            );
-            "said to be mono, and is not".to_owned()
+            trace
+                .notes
+                .push("the file claims CLOCK_MONOTONIC as its clock, but its timers show another one".into());
+            "claimed to be mono, but is not".to_owned()
         }
     };
     let unit = match Unit::of(&name) {
@@ -186,9 +185,7 @@ fn hundredths(trace: &mut Trace, name: &str) {
         Some(map) => note(trace, map, Unit::Hundredths),
         None => {
             unmapped(trace, name);
-            trace
-                .notes
-                .push("this clock stands still for 10 ms at a time: shorter times mean nothing".into());
+            trace.notes.push("this clock advances in steps of 10 ms, so shorter times mean nothing".into());
         }
     }
 }
@@ -209,16 +206,17 @@ fn note(trace: &mut Trace, map: ClockMap, unit: Unit) {
     let error_us = map.error_ns as f64 / 1e3;
     let error = match (unit, map.error_is_bound) {
         (Unit::Events | Unit::Hundredths, _) => format!(
-            "between two pairs nothing shows the time, so that times may be wrong by up to {error_us:.0} us"
+            "the time between two pairs is interpolated, so times may be wrong by up to {error_us:.0} us"
         ),
-        (_, true) => format!("times are wrong by {error_us:.1} us at most, by the stamps of the interrupts"),
+        (_, true) => {
+            format!("times are wrong by at most {error_us:.1} us, according to the interrupts' timestamps")
+        }
         (_, false) => format!(
-            "times are wrong by about {error_us:.1} us, as far as the pairs scatter (the file has no \
-             interrupts that bound it)"
+            "times are wrong by about {error_us:.1} us, judged by the scatter of the pairs (the file has no interrupts that bound it)"
         ),
     };
     trace.notes.push(format!(
-        "times are brought from the clock `{}` to CLOCK_MONOTONIC by {} pairs (`now` of hrtimer_expire_entry): {offset}{error}",
+        "times are converted from the clock `{}` to CLOCK_MONOTONIC with {} pairs (`now` of hrtimer_expire_entry): {offset}{error}",
         map.from, map.pairs
     ));
     trace.clock = Clock::Monotonic;
@@ -232,11 +230,11 @@ fn unmapped(trace: &mut Trace, name: &str) {
     trace.events.retain(|event| !matches!(event.kind, Kind::TimerStart { .. }));
     let left_out = match before - trace.events.len() {
         0 => String::new(),
-        timers => format!("; {timers} hrtimer_start, which are of CLOCK_MONOTONIC, are left out"),
+        timers => format!("; {timers} hrtimer_start events, whose times are CLOCK_MONOTONIC, are left out"),
     };
     trace.notes.push(format!(
-        "times are of the clock `{name}`: the file has no hrtimer_expire_entry by which they could be brought to CLOCK_MONOTONIC, and a \
-         release counts from its wake-up{left_out}"
+        "times are those of the clock `{name}`: the file has no hrtimer_expire_entry event with which to convert them to CLOCK_MONOTONIC, \
+         so a release counts from its wake-up{left_out}"
     ));
 }
 
@@ -344,7 +342,7 @@ impl Line {
         }
     }
 
-    /// What a reader must know.
+    /// Note for the reader.
     fn describe(&self, from: &str, unit: Unit) -> ClockMap {
         let offset_ns = (unit == Unit::Nanoseconds).then(|| {
             let mut offsets: Vec<i64> = (self.pairs.iter())
@@ -370,11 +368,11 @@ impl Line {
         }
     }
 
-    /// How far times may be wrong, and whether that is a bound or an estimate.
+    /// Largest error of the times, and whether that is a bound or an estimate.
     ///
-    /// Of an expiry the interrupt came before `now` was read, and the event after it. Where times
-    /// are too early by e, no interrupt can be mapped later than e before its `now`; where they are
-    /// too late by e, every expiry is mapped to e after its `now` at least.
+    /// Of an expiry the interrupt came before `now` was read, and the event after it. If times are
+    /// too early by e, no interrupt can be mapped later than e before its `now`; if they are too
+    /// late by e, every expiry is mapped to e after its `now` at least.
     fn error(&self) -> (u64, bool) {
         let mut windows: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         let mut late: Vec<u64> = Vec::with_capacity(self.pairs.len());

@@ -1,10 +1,10 @@
-//! Why a recorded file cannot be read.
+//! Errors of reading a recorded file.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a recorded file gives no trace. A file that only ends too early does: with what was whole,
-/// and a note.
+/// Reason why a recorded file gives no trace. A file that only ends too early does: with what was
+/// whole, and a note.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OfflineError {
@@ -19,13 +19,13 @@ pub enum OfflineError {
     Unknown {
         /// The first bytes.
         received: String,
-        /// What it seems to be, with its separator.
+        /// Its probable kind, with its separator.
         hint: &'static str,
     },
     /// A part that everything after it depends on is cut off.
     #[error(
-        "torn file: {part} at byte {offset} needs {expected} bytes, and {received} are left. Fix: copy the file again, or record \
-         again and let the recorder end by itself (SIGINT, not SIGKILL)"
+        "torn file: {part} at byte {offset} needs {expected} bytes, and {received} are left. Fix: copy the file again, or record again and \
+         stop the recorder with SIGINT, not SIGKILL"
     )]
     Torn { part: &'static str, offset: u64, expected: u64, received: u64 },
     /// A value that makes no sense.
@@ -35,12 +35,12 @@ pub enum OfflineError {
     Damaged { part: &'static str, offset: u64, received: String, expected: &'static str },
     /// The recorder was ended before it wrote what is needed to read the events.
     #[error(
-        "the recorder did not finish this file ({part} is missing), so its events cannot be read. Fix: record again and end \
-         the recorder by SIGINT (Ctrl-C), not by SIGKILL or by switching the machine off"
+        "the recorder did not finish this file ({part} is missing), so its events cannot be read. Fix: record again and end the recorder \
+         with SIGINT (Ctrl-C), not with SIGKILL or by switching the machine off"
     )]
     Unfinished { part: &'static str },
     /// More of something than is read.
-    #[error("{received} {what}, at most {most} are read. Fix: {fix}")]
+    #[error("{received} {what}; at most {most} are read. Fix: {fix}")]
     Limit { what: &'static str, received: u64, most: u64, fix: &'static str },
     /// An instance was asked for that the file does not have.
     #[error(
@@ -54,7 +54,9 @@ pub enum OfflineError {
     SeveralInstances { received: String },
     /// Times of a clock that does not count time, with nothing in the file that relates it to one.
     #[error(
-        "the trace counts time by the clock `{clock}` in {unit}, and nothing in it shows how long one takes. Fix: record          hrtimer_expire_entry as well (`trace-cmd record -C {clock} -e sched -e timer`), or by a clock that counts nanoseconds          (`trace-cmd record -C mono`)"
+        "the trace counts time by the clock `{clock}` in {unit}, and nothing in it shows how long one lasts. Fix: record \
+         hrtimer_expire_entry as well (`trace-cmd record -C {clock} -e sched -e timer`), or by a clock that counts nanoseconds \
+         (`trace-cmd record -C mono`)"
     )]
     NoTime { clock: String, unit: &'static str },
     /// A kind of file that we do not read, and what to do.

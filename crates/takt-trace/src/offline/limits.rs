@@ -11,7 +11,7 @@ pub(super) const MAX_SECTION_BYTES: u32 = 256 << 20;
 /// hundredth.
 pub(super) const MAX_UNPACKED_RATIO: u64 = 200;
 
-/// That ratio does not count for files that unpack to no more than this.
+/// Unpacked size up to which the ratio is not checked.
 pub(super) const MIN_UNPACKED_BYTES: u64 = 64 << 20;
 
 /// Unpacked bytes of one compressed record of a perf.data, which holds what one look at a ring

@@ -60,7 +60,7 @@ pub fn read_instance(path: &Path, instance: Option<&str>) -> Result<Trace, Offli
     let hinted = |source: io::Error| {
         let hint = match folder {
             Some(_) if source.kind() == io::ErrorKind::NotFound => io::Error::other(
-                "it is no folder of `perf record --threads`, which has a file `data`; pass the file itself",
+                "it is not a folder of `perf record --threads`, which contains a file `data`; pass the file itself",
             ),
             _ => source,
         };
@@ -93,7 +93,7 @@ fn threads_files(folder: &Path, read_bytes: u64) -> io::Result<Vec<(String, Vec<
         if names.len() > limits::MAX_FILES {
             return Err(io::Error::new(
                 io::ErrorKind::FileTooLarge,
-                format!("more than {} files data.N; at most that many are read", limits::MAX_FILES),
+                format!("it has more than {} files data.N, and no more are read", limits::MAX_FILES),
             ));
         }
     }
@@ -167,7 +167,7 @@ fn unknown(file: &[u8]) -> OfflineError {
 fn note_undecoded(trace: &mut Trace, records: u64) {
     if records > 0 {
         trace.notes.push(format!(
-            "{records} records of events that Takt does not use, or that are damaged, are left out"
+            "{records} records are left out because Takt does not use their events or they are damaged"
         ));
     }
 }

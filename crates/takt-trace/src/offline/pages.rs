@@ -102,7 +102,7 @@ impl Pages {
                         (u32_at(rest, 0) as usize).checked_sub(4).ok_or("an event without length")?;
                     rest = rest.get(4..).ok_or("half an event")?;
                     // Records are kept at multiples of 4.
-                    length.checked_next_multiple_of(4).ok_or("an event beyond all sizes")?
+                    length.checked_next_multiple_of(4).ok_or("an event of impossible length")?
                 }
                 TYPE_PADDING if delta == 0 => return Ok(()),
                 TYPE_PADDING => {
@@ -137,7 +137,7 @@ impl Pages {
         self.trace.lost_events = self.trace.lost_events.max(self.lost);
         if let Some(first) = self.first_damaged {
             self.trace.notes.push(format!(
-                "{} pages are damaged ({first}); what stands behind that in a page is left out",
+                "{} pages are damaged ({first}); the rest of each such page is left out",
                 self.damaged
             ));
         }

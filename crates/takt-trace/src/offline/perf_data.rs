@@ -85,15 +85,15 @@ pub(super) fn read(file: &[u8], beside: &[(String, Vec<u8>)]) -> Result<Trace, O
     let trace = reader.finish();
     if folder && beside.is_empty() && trace.events.is_empty() {
         return Err(OfflineError::Unsupported {
-            what: "one file of a folder of `perf record --threads`, whose events are in data.0, data.1, … beside it,".to_owned(),
+            what: "one file of a folder of `perf record --threads`, whose events are in data.0, data.1, … next to it,".to_owned(),
             fix: "pass the whole folder that perf wrote: `--file perf.data`, with all files in it",
         });
     }
     Ok(trace)
 }
 
-/// What precedes the events stands in records of its own, which come first. Records that are
-/// packed hold none of these.
+/// Reads a stream, in which everything that precedes the events has records of its own, which come
+/// first. Compressed records contain none of these.
 fn stream(file: &[u8]) -> Result<Trace, OfflineError> {
     let mut trace = Trace::default();
     let mut attrs = Attrs::default();
@@ -101,7 +101,7 @@ fn stream(file: &[u8]) -> Result<Trace, OfflineError> {
     let mut rest = Bytes::at(file, STREAM_HEADER_BYTES, "the stream")?;
     let end = file.len() as u64;
     while rest.offset() < end {
-        // What is torn or damaged is noted when the events are read.
+        // Torn or damaged records are noted when the events are read.
         let Ok(record) = perf_records::next(&mut rest) else { break };
         match record.kind {
             record::HEADER_ATTR => {
@@ -188,7 +188,7 @@ impl Features<'_> {
         self.bits.get(feature / 8).is_some_and(|byte| byte >> (feature % 8) & 1 != 0)
     }
 
-    /// Where a feature stands; None where the file does not have it.
+    /// Place of a feature; None if the file does not have it.
     fn place(&self, feature: usize) -> Result<Option<Section>, OfflineError> {
         if !self.has(feature) {
             return Ok(None);

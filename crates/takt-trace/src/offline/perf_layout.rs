@@ -1,4 +1,4 @@
-//! How the samples of a perf.data are laid out: its list of events (`struct perf_event_attr`).
+//! Layout of the samples of a perf.data: its list of events (`struct perf_event_attr`).
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ mod sample {
 /// PERF_TYPE_TRACEPOINT.
 const TYPE_TRACEPOINT: u32 = 2;
 
-/// How the samples of an event are laid out.
+/// Layout of the samples of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
     sample_type: u64,
@@ -35,7 +35,7 @@ pub(super) struct Layout {
     pub(super) tracepoint: bool,
 }
 
-/// What is read of a sample.
+/// The fields read from a sample.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample<'a> {
     pub(super) time_ns: u64,
@@ -103,7 +103,7 @@ pub(super) struct Layouts {
     /// The layout of all, if there is but one.
     only: Option<Layout>,
     by_id: HashMap<u64, Layout>,
-    /// Where a sample's id stands: the first word, else one behind it (in words).
+    /// Place of a sample's id: the first word, or a later one (in words).
     id_at: Option<usize>,
 }
 
@@ -147,7 +147,7 @@ impl Attrs {
         let clock = self.clock.get_or_insert_with(|| own.clone());
         if *clock != own {
             return Err(OfflineError::Unsupported {
-                what: format!("a file with events of two clocks ({clock:?} and {own:?})"),
+                what: format!("a file with events from two clocks ({clock:?} and {own:?})"),
                 fix: "record all events with one `perf record -k CLOCK_MONOTONIC`",
             });
         }
@@ -180,12 +180,12 @@ impl Attrs {
         let needed = sample::TIME | sample::CPU | sample::RAW;
         if tracepoints.iter().any(|layout| layout.sample_type & needed != needed) {
             return Err(OfflineError::Unsupported {
-                what: "a file whose events lack their time, CPU or record".to_owned(),
+                what: "a file whose events have no time, CPU or record".to_owned(),
                 fix: "record with `perf record -a --timestamp --sample-cpu -R`",
             });
         }
-        // Where all samples are alike no id has to be looked up. The trailers of others differ in
-        // RAW alone, which has no word there.
+        // If all samples have the same layout, no id has to be looked up. The trailers of others
+        // differ in RAW alone, which has no word there.
         let same = all.iter().all(|layout| {
             layout.sample_type | sample::RAW | sample::PERIOD
                 == all[0].sample_type | sample::RAW | sample::PERIOD
@@ -206,7 +206,7 @@ impl Attrs {
                 Some((all[0].sample_type & before).count_ones() as usize)
             } else {
                 return Err(OfflineError::Unsupported {
-                    what: "a file whose events are laid out differently and bear no id".to_owned(),
+                    what: "a file whose events have different layouts and no id".to_owned(),
                     fix: "record all events with one perf of Linux 3.12 or newer",
                 });
             };

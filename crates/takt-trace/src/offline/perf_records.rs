@@ -113,7 +113,7 @@ impl Reader {
                 Ok(()) => limits::events(self.trace.events.len())?,
                 Err(error @ (OfflineError::Torn { .. } | OfflineError::Damaged { .. })) => {
                     self.trace.notes.push(format!(
-                        "{name}the file is whole up to byte {offset} of {end} only, with {} events before that: {error}",
+                        "{name}the file is intact only up to byte {offset} of {end}, with {} events before that: {error}",
                         self.trace.events.len()
                     ));
                     break;
@@ -236,7 +236,7 @@ impl Reader {
         self.trace.lost_events = self.lost.max(self.lost_samples);
         if self.lost_samples > self.lost {
             self.trace.notes.push(format!(
-                "{} lost events have no place in the trace: perf counted them at the end",
+                "{} lost events have no time in the trace, because perf counted them at the end",
                 self.lost_samples - self.lost
             ));
         }

@@ -22,7 +22,7 @@ const OPTION_BUFFER_TEXT: u16 = 22;
 /// Flag of a section.
 const COMPRESSED: u16 = 1;
 
-/// How the file is compressed.
+/// Compression of the file.
 #[derive(Debug, Clone, Copy)]
 enum Packing {
     None,
@@ -36,7 +36,7 @@ impl Packing {
             part: "a compressed section",
             offset,
             received,
-            expected: "data that unpacks to the size it names, 256 MiB at most",
+            expected: "data that unpacks to its declared size, 256 MiB at most",
         };
         if size > MAX_SECTION_BYTES {
             return Err(damaged(format!("{size} bytes unpacked")));
@@ -62,7 +62,7 @@ pub(super) struct Sections<'a> {
     packing: Packing,
 }
 
-/// What is read of the packed pages.
+/// The part read of the packed pages.
 pub(super) type Chunks<'a> = Sections<'a>;
 
 pub(super) fn read<'a>(
@@ -110,7 +110,7 @@ pub(super) fn read<'a>(
             return Err(OfflineError::Damaged {
                 part: "the place of the next options",
                 offset: next,
-                received: "a place that has been read".to_owned(),
+                received: "a place that has already been read".to_owned(),
                 expected: "another place, or 0",
             });
         }

@@ -58,8 +58,8 @@ fn both_tools_files_are_read_whole() {
         let ended = count(&trace, |kind| matches!(kind, Kind::TimerExpireExit { .. }));
         assert!(timers >= 11 && timers.abs_diff(ended) <= 2, "{timers} begun, {ended} ended");
         assert!(count(&trace, |kind| *kind == Kind::VectorEntry(Vector::LocalTimer)) >= 11);
-        // What leaves a CPU is what came to it before; but one thread of the recording machine's
-        // host has no switches of its own.
+        // The thread that leaves a CPU is the one that came to it before; but one thread of the
+        // recording machine's host has no switches of its own.
         let own: BTreeSet<i32> = (trace.events.iter())
             .filter_map(
                 |event| if let Kind::Switch { prev_tid, .. } = event.kind { Some(prev_tid) } else { None },
@@ -119,7 +119,7 @@ fn malicious_sections_end() {
     let mut chain = file.clone();
     chain[done..done + 8].copy_from_slice(&(first as u64).to_le_bytes());
     let error = read_bytes(&chain).unwrap_err().to_string();
-    assert!(error.contains("a place that has been read"), "{error}");
+    assert!(error.contains("a place that has already been read"), "{error}");
     let mut huge = file.clone();
     huge[formats + 20..formats + 24].copy_from_slice(&u32::MAX.to_le_bytes());
     let error = read_bytes(&huge).unwrap_err().to_string();
@@ -251,7 +251,7 @@ fn a_torn_end_leaves_what_was_whole() {
     let whole = read_bytes(&file).unwrap();
     let torn = read_bytes(&file[..file.len() - 5000]).unwrap();
     assert!(torn.events.len() < whole.events.len() && !torn.events.is_empty());
-    assert!(torn.notes.iter().any(|note| note.contains("whole up to byte")), "{:?}", torn.notes);
+    assert!(torn.notes.iter().any(|note| note.contains("intact only up to byte")), "{:?}", torn.notes);
 
     // perf's formats stand behind its data: a copy that was cut off there cannot be read, a record
     // that is damaged costs what is behind it.
@@ -465,7 +465,7 @@ fn with_tracefs(tool: &str, script: &str, folder: &Path) -> Option<String> {
     None
 }
 
-/// What the tool of the file counts is what we count.
+/// Our counts equal those of the file's own tool.
 #[test]
 fn a_fresh_recording_of_perf_has_what_perf_reports() {
     let folder = tempfile::tempdir().unwrap();
@@ -505,7 +505,7 @@ fn command(message: &str) -> String {
     fix.split('`').nth(1).unwrap().to_owned()
 }
 
-/// What a refusal says to do is done, and the outcome is read.
+/// The remedy in a refusal is tried, and its result is read.
 #[test]
 fn the_way_out_of_a_refusal_leads_out() {
     let folder = tempfile::tempdir().unwrap();

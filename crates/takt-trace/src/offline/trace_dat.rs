@@ -44,7 +44,7 @@ impl Buffer {
     }
 }
 
-/// What the options of a file say.
+/// Contents of a file's options.
 #[derive(Debug, Default)]
 pub(super) struct Options {
     /// ftrace's name of the main buffer's clock.
@@ -59,7 +59,7 @@ pub(super) struct Options {
     lost: BTreeMap<String, u64>,
     /// The buffer that the next statistics are of.
     about: String,
-    /// How to make nanoseconds of cycles: multiplier, shift, and the count that is 0.
+    /// Conversion of cycles to nanoseconds: multiplier, shift, and the count that is 0.
     cycles: Option<(u32, u32, u64)>,
 }
 
@@ -87,7 +87,7 @@ pub(super) fn read(file: &[u8], instance: Option<&str>) -> Result<Trace, Offline
         }
         other => Err(OfflineError::Unsupported {
             what: format!("a trace.dat of version {other}"),
-            fix: "`trace-cmd convert --file-version 7 -i trace.dat -o trace7.dat` of the newest trace-cmd makes one that can",
+            fix: "`trace-cmd convert --file-version 7 -i trace.dat -o trace7.dat` with the newest trace-cmd converts it to a readable version",
         }),
     }
 }
@@ -215,8 +215,7 @@ impl Recorded<'_> {
                 options.cycles = Some((u32_at(value, 0), u32_at(value, 4), u64_at(value, 8)));
             }
             OPTION_OFFSET | OPTION_TIME_SHIFT => self.trace.notes.push(
-                "the recorder noted a shift of the clock (--date, or a guest's trace): it is not applied"
-                    .into(),
+                "the recorder noted a clock offset (--date, or a guest's trace), which is not applied".into(),
             ),
             _ => {}
         }
@@ -260,7 +259,7 @@ impl Recorded<'_> {
                 read(buffer, &mut pages)?;
                 if !pages.trace.events.is_empty() && !others.is_empty() {
                     pages.trace.notes.push(format!(
-                        "these are the events of the main buffer; `--instance NAME` reads those of a trace instance: {}",
+                        "these events come from the main buffer; `--instance NAME` reads those of a trace instance: {}",
                         names(&others)
                     ));
                 }
@@ -277,7 +276,7 @@ impl Recorded<'_> {
                 [only] => {
                     read(only, &mut pages)?;
                     pages.trace.notes.push(format!(
-                        "the main buffer has no events: these are those of the trace instance `{}`",
+                        "the main buffer has no events, so these come from the trace instance `{}`",
                         shown(&only.name)
                     ));
                 }
@@ -355,7 +354,7 @@ fn plain_pages(pages: &mut Pages, file: &[u8], cpu: u16, offset: u64, size: u64)
 pub(super) fn torn(pages: &mut Pages, cpu: u16, at: u64, end: u64, events_before: usize) {
     let events = pages.trace.events.len() - events_before;
     pages.trace.notes.push(format!(
-        "CPU {cpu}: the file is whole up to byte {at} of {end} only, with {events} events of this CPU before that"
+        "CPU {cpu}: the file is intact only up to byte {at} of {end}, with {events} events of this CPU before that"
     ));
 }
 
@@ -367,8 +366,8 @@ fn text_only() -> OfflineError {
 }
 
 impl Options {
-    /// What the kernel overwrote or dropped before it could be read. What is missing in the pages
-    /// is marked there too, so that the sum would count it twice.
+    /// Counts events that the kernel overwrote or dropped before they could be read. Events missing
+    /// in the pages are marked there as well, so the sum would count them twice.
     fn statistics(&mut self, text: &str) {
         for line in text.trim_end_matches('\0').lines().map(str::trim) {
             if let Some(name) = line.strip_prefix("Buffer:") {

@@ -1,4 +1,4 @@
-//! What `trace.dat` begins with and `perf.data` holds as its feature "tracing data": byte order,
+//! Common header of `trace.dat` and of the feature "tracing data" in `perf.data`: byte order,
 //! sizes, the layout of the kernel's pages and the formats of all events (man 5 trace-cmd.dat,
 //! tools/perf/util/trace-event-read.c).
 
@@ -9,7 +9,7 @@ use super::error::OfflineError;
 use crate::event::Trace;
 use crate::format::{Decoder, Format, note_name};
 
-/// What every such block begins with.
+/// Begin of every such block.
 pub(super) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 
 /// The head of the block.
@@ -24,7 +24,7 @@ pub(super) struct Head {
 pub(super) struct PageLayout {
     /// Bytes of the word that shows how much of the page is used: a `long` of the kernel.
     pub(super) commit_bytes: usize,
-    /// Where events begin.
+    /// Begin of the events.
     pub(super) data: usize,
 }
 

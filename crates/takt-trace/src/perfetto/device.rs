@@ -9,7 +9,7 @@ use super::writer::{Argument, PerfettoError, Writer, argument, named, number};
 /// A piece of work on a device.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DeviceWork {
-    /// What it was: `upload`, `inference`...
+    /// Name of the work: `upload`, `inference`...
     pub name: String,
     /// The frame or cycle that it was for.
     pub index: u64,

@@ -8,7 +8,7 @@ use super::proto::{self, DebugAnnotation, TrackDescriptor};
 use super::writer::{Argument, PerfettoError, Writer, Written, argument, named, number};
 use crate::event::Trace;
 
-/// Where an input of a task comes from.
+/// Source of a task's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Input {
     /// The slot in [`JobRecord::input_sequences`].
@@ -27,7 +27,7 @@ pub struct Task {
     pub tid: Option<i32>,
     /// Deadline after the planned release.
     pub deadline_ns: Option<u64>,
-    /// Where its inputs come from: arrows are drawn for these.
+    /// Sources of its inputs: arrows are drawn for these.
     pub inputs: Vec<Input>,
     /// Its jobs are those that the trace itself shows, so that they are of the trace's clock,
     /// whichever that is.

@@ -10,7 +10,7 @@ use crate::event::{Event, Kind, State};
 /// whole.
 const BUNDLE: usize = 512;
 
-/// What is kept for a CPU.
+/// State kept for a CPU.
 #[derive(Debug, Default)]
 pub(super) struct CpuState {
     bundle: Vec<FtraceEvent>,
@@ -254,7 +254,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn leave(&mut self, event: &Event) -> Result<(), PerfettoError> {
-        // What was entered before the trace began has no slice to end.
+        // A function entered before the trace began has no slice to end.
         let cpu = self.cpu(event.cpu);
         match cpu.track {
             Some(track) if cpu.depth > 0 => {

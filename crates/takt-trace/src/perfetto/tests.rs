@@ -130,7 +130,7 @@ fn kernel_events_are_ftrace_events_of_their_cpu() {
         .collect();
     let shape: Vec<_> =
         bundles.iter().map(|bundle| (bundle.cpu, bundle.lost_events, bundle.event.len())).collect();
-    // What follows the lost events begins a bundle that says so.
+    // The data after the lost events begins a bundle that says so.
     assert_eq!(shape, [(Some(0), None, 15), (Some(0), Some(true), 8), (Some(3), None, 1)]);
     let first = &bundles[0].event[4];
     assert_eq!((first.timestamp, first.pid), (Some(8000), Some(42)), "{first:?}");
@@ -197,9 +197,9 @@ fn misses_are_marked_and_arrows_lead_to_the_first_job_that_took_a_value() {
     assert_eq!(lateness, [10; 6]);
 }
 
-/// What ui.perfetto.dev needs to draw a trace at all, without its code: tracks declared before use,
-/// below tracks declared before them; slices that nest in time on every track; arrows from one
-/// begin to one end; events of a CPU in order.
+/// Checks the conditions under which ui.perfetto.dev draws a trace at all, without its code: tracks
+/// declared before use, below tracks declared before them; slices that nest in time on every track;
+/// arrows from one begin to one end; events of a CPU in order.
 fn assert_sound(bytes: &[u8]) {
     let packets = Packets::decode(bytes).unwrap().packet;
     let mut tracks = std::collections::BTreeSet::new();

@@ -16,7 +16,7 @@ use crate::event::{Clock, Trace};
 /// All packets that we write are of one sequence; any number but 0.
 const SEQUENCE: u32 = 1;
 
-/// Why nothing, or not everything, was written.
+/// Reason why nothing, or not everything, was written.
 #[derive(Debug, thiserror::Error)]
 pub enum PerfettoError {
     /// The file, or whatever is written to, failed.
@@ -26,8 +26,8 @@ pub enum PerfettoError {
     Write(#[from] io::Error),
     /// Jobs are in CLOCK_MONOTONIC, the trace is not.
     #[error(
-        "the trace is stamped by the clock {received}, jobs by CLOCK_MONOTONIC: they cannot be shown together. Fix: \
-         record with `perf record -k CLOCK_MONOTONIC` or `trace-cmd record -C mono`, or export without jobs"
+        "the trace uses the clock {received} and jobs use CLOCK_MONOTONIC, so they cannot be shown together. Fix: record with `perf record \
+         -k CLOCK_MONOTONIC` or `trace-cmd record -C mono`, or export without jobs"
     )]
     Clock { received: String },
     /// A task's input names a task that is not there.
@@ -54,7 +54,7 @@ pub enum Argument {
     Address(u64),
 }
 
-/// What has been written.
+/// Statistics of the written trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Written {
     /// Kernel events.

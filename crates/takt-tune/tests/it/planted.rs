@@ -127,8 +127,8 @@ fn a_role() {
 /// (net.core.dev_weight).
 const BURST: usize = 64;
 
-/// What sends a datagram to a socket whose filter takes so long to refuse it, in the software
-/// interrupt that receives it.
+/// Sends datagrams to a socket whose filter takes so long to refuse them, in the software interrupt
+/// that receives them.
 fn costly_datagrams(long_ns: u64) -> impl Fn() {
     /// SKF_AD_OFF + SKF_AD_PAY_OFFSET: the kernel takes the whole packet apart for it.
     const PAYLOAD_OFFSET: u32 = (-0x1000_i32 + 52) as u32;
@@ -228,7 +228,7 @@ impl Drop for Role {
     }
 }
 
-/// What can be changed of the loop and of this machine, as it is now.
+/// Settings of the loop and of this machine that can be changed now.
 fn shown(pid: u32) -> Vec<String> {
     let mut shown = Vec::new();
     for entry in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten() {

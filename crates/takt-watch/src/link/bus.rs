@@ -27,7 +27,7 @@ const MAX_OTHERS: u32 = 100;
 /// The frame's header is not counted by sockets, and is by the interface's queue.
 const HEADER: u32 = 14;
 
-/// What was seen of a frame with process data.
+/// An observation of a frame with process data.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Seen {
     /// The first of a cycle left; `alone`: that of the cycle before was not back yet.
@@ -63,7 +63,7 @@ impl Bus {
         Ok(Self { tap: Tap::open(interface)?, frames: Frames::default(), lost: 0 })
     }
 
-    /// What has passed since the last time, in the order of time.
+    /// Packets since the last call, in the order of time.
     pub(super) fn drain(&mut self) -> Vec<Seen> {
         let now_ns = monotonic_ns();
         let ahead_ns = crate::history::ahead_ns();
@@ -145,8 +145,8 @@ pub(super) fn missing(exchange: &Exchange) -> Violation {
     }
 }
 
-/// Who made a frame late: its send, where that was late, else its return. `others` are those before
-/// it, the newest first.
+/// Blames a late frame on its send, if that was late, and otherwise on its return. `others` are
+/// those before it, the newest first.
 pub(super) fn blamed(
     trace: &Trace,
     late: &Exchange,
@@ -176,8 +176,8 @@ pub(super) fn blamed(
 
 type Parts = (BTreeMap<LinkPlace, u64>, BTreeMap<LinkPlace, i32>);
 
-/// What the master's thread did from when the frame was due to its send. None where nobody was seen
-/// to send it.
+/// The master's actions from the time at which the frame was due until its send. None if its send
+/// was not seen.
 fn sent_late(trace: &Trace, late: &Exchange, others: &[Exchange], threads: &BTreeSet<i32>) -> Option<Parts> {
     let (due_ns, sent_ns) = (late.begin_ns(), late.arrived_ns);
     let until_ns = sent_ns + SLACK_NS;
@@ -191,7 +191,7 @@ fn sent_late(trace: &Trace, late: &Exchange, others: &[Exchange], threads: &BTre
     let mut parts: BTreeMap<LinkPlace, u64> = BTreeMap::new();
     let mut who = BTreeMap::from([(LinkPlace::UserCode, tid)]);
     parts.insert(LinkPlace::SendPath, sent_ns.saturating_sub(queued_ns.max(due_ns)));
-    // What is spent while the frame before is still under way is waiting for it.
+    // Time spent while the previous frame is still under way counts as waiting for it.
     let before_ns = others.first().and_then(|other| other.answered_ns).unwrap_or(0);
     let mut kept: BTreeMap<i32, u64> = BTreeMap::new();
     let mut spend = |now: Now, from_ns: u64, to_ns: u64, by: i32| {
@@ -253,7 +253,7 @@ fn sent_late(trace: &Trace, late: &Exchange, others: &[Exchange], threads: &BTre
     Some((parts, who))
 }
 
-/// How much longer than usual the newest of `others` was under way.
+/// Excess over the usual travel time of the newest of `others`.
 fn excess_ns(others: &[Exchange]) -> u64 {
     let mut all: Vec<u64> = others.iter().filter_map(Exchange::response_ns).collect();
     let newest_ns = others.first().and_then(Exchange::response_ns).unwrap_or(0);
@@ -261,8 +261,8 @@ fn excess_ns(others: &[Exchange]) -> u64 {
     newest_ns.saturating_sub(all.get(all.len() / 2).copied().unwrap_or(0))
 }
 
-/// What of a round trip this host's receive path took: from when it was informed of packets to when
-/// the protocols got this one. None where the return was not seen.
+/// Part of a round trip in this host's receive path: from the notification of packets until the
+/// protocols received this one. None if the return was not seen.
 fn returned_late(trace: &Trace, late: &Exchange) -> Option<Parts> {
     let back_ns = late.answered_ns?;
     let events = trace.between(late.arrived_ns, back_ns + SLACK_NS);

@@ -1,4 +1,4 @@
-//! What a link is called on the command line.
+//! Name of a link on the command line.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use takt_rt::config::SettingError;
 
 use crate::error::WatchError;
 
-/// What link is followed.
+/// The followed link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Endpoint {
     /// `udp:PORT`.
@@ -88,8 +88,8 @@ impl FromStr for Endpoint {
     type Err = SettingError;
 
     fn from_str(text: &str) -> Result<Self, SettingError> {
-        const ACCEPTED: &str = "accepted are udp:PORT (the program's own port), tcp:HOST:PORT (the robot's address, as 192.0.2.1 or [2001:db8::1], and port) \
-                                and INTERFACE:ethercat (the master's interface)";
+        const ACCEPTED: &str = "accepted are udp:PORT (the program's own port), tcp:HOST:PORT (the robot's address, such as 192.0.2.1 or \
+             [2001:db8::1], and port) and INTERFACE:ethercat (the master's interface)";
         let refused = || SettingError::value("--link", text.to_owned(), ACCEPTED);
         let port = |text: &str| text.parse::<u16>().ok().filter(|&port| port > 0).ok_or_else(refused);
         if let Some(rest) = text.strip_prefix("udp:") {

@@ -1,4 +1,4 @@
-//! Where a packet and its answer lost their time, by the kernel's events round them.
+//! Finds where a packet and its answer lost their time, from the kernel events around them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ struct Path {
     woken_ns: u64,
     user_ns: u64,
     send_ns: u64,
-    /// Who had the CPU for longest while the thread was ready.
+    /// The thread that had the CPU for longest while this one was ready.
     kept_by: Option<i32>,
     /// The thread that answered.
     tid: i32,
@@ -40,7 +40,7 @@ pub(super) const NET_RX: Softirq = Softirq(3);
 /// Shorter frames are filled up by the wire (IEEE 802.3: 46 bytes of data).
 const SHORTEST: u32 = 46;
 
-/// What a thread does.
+/// State of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Now {
     Asleep,
@@ -83,7 +83,7 @@ fn way(events: &[Event], exchange: &Exchange, threads: &BTreeSet<i32>) -> Option
         tid,
         ..Path::default()
     };
-    // What it did before is reported by the last event that says so.
+    // Its earlier state is reported by the last event that shows it.
     let mut now = if waking.is_some() { Now::Ready } else { before(&events[..received], tid) };
     let mut since_ns = socket_ns;
     let mut on_cpu: BTreeMap<u16, i32> = BTreeMap::new();
@@ -97,7 +97,7 @@ fn way(events: &[Event], exchange: &Exchange, threads: &BTreeSet<i32>) -> Option
                     *kept.entry(who).or_default() += spent_ns;
                 }
             }
-            // What it waits for in the middle is its own affair.
+            // Its waits in the middle are its own.
             Now::Running | Now::Asleep => way.user_ns += spent_ns,
         }
     };
@@ -129,9 +129,9 @@ fn way(events: &[Event], exchange: &Exchange, threads: &BTreeSet<i32>) -> Option
     Some(way)
 }
 
-/// Where one of `threads` handed the answer to the interface: the buffer that the driver took when
-/// the answer left. There may be other answers of the same length on their way. Where the driver
-/// reports nothing, the last one before.
+/// The moment at which one of `threads` handed the answer to the interface: the buffer that the
+/// driver took when the answer left. There may be other answers of the same length on their way. If
+/// the driver reports nothing, it is the last one before.
 fn queued(events: &[Event], exchange: &Exchange, threads: &BTreeSet<i32>) -> Option<usize> {
     let end_ns = exchange.answered_ns?;
     // With the link's header before it.
@@ -148,7 +148,7 @@ fn queued(events: &[Event], exchange: &Exchange, threads: &BTreeSet<i32>) -> Opt
     })
 }
 
-/// What the thread did at the end of `events`.
+/// State of the thread at the end of `events`.
 pub(super) fn before(events: &[Event], tid: i32) -> Now {
     for event in events.iter().rev() {
         match event.kind {

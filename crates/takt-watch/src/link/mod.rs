@@ -28,7 +28,7 @@ mod judge;
 mod stamp;
 mod tap;
 
-/// Where a cycle of a link was held up.
+/// Place that delayed a cycle of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkPlace {
@@ -56,7 +56,7 @@ impl LinkPlace {
             Self::RobotOrNetwork => "robot or network was late",
             Self::Interrupt => "interface and its interrupt",
             Self::KernelStack => "kernel's protocols",
-            Self::WokenLate => "thread woken late, or kept from running",
+            Self::WokenLate => "thread woken late or not running",
             Self::UserCode => "the program's own code",
             Self::SendPath => "send path",
             Self::Unknown => "not known",
@@ -64,13 +64,13 @@ impl LinkPlace {
     }
 }
 
-/// How often a place was to blame.
+/// Number of times that a place was to blame.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Blame {
     pub place: LinkPlace,
     /// Violations.
     pub count: u64,
-    /// Who it was, in the last of them: a thread that had the CPU; empty where nobody is known.
+    /// Name of the thread that had the CPU in the last of them; empty if unknown.
     pub who: String,
 }
 
@@ -79,11 +79,11 @@ pub struct Blame {
 pub struct Violation {
     /// When the packet came, CLOCK_MONOTONIC; when it should have come, where it came late.
     pub time_ns: u64,
-    /// How late it came, or how long its answer took, microseconds.
+    /// Its lateness, or the time until its answer, microseconds.
     pub us: f64,
     /// To blame.
     pub place: LinkPlace,
-    /// Who had the CPU, where that is to blame.
+    /// The thread that had the CPU, if that is to blame.
     pub who: String,
     /// The way of the packet, microseconds, by place; empty where it is not known.
     pub parts_us: Vec<(LinkPlace, f64)>,
@@ -105,14 +105,14 @@ pub struct LinkReport {
     pub gap_us: Summary,
     /// From a packet at the interface to its answer at the interface.
     pub response_us: Summary,
-    /// How much later the answers could have left, at the end of the period or the deadline: least
-    /// and 1 % of them; null without a period.
+    /// Margin by which the answers could have left later, up to the end of the period or the
+    /// deadline: minimum and 1 % quantile; null without a period.
     pub margin_us: Option<[f64; 2]>,
     /// An answer counted as late beyond this, microseconds; null without a period.
     pub deadline_us: Option<f64>,
     /// Cycles that came late or were answered late.
     pub violations: u64,
-    /// Whose fault they were, the most frequent first.
+    /// Blamed places, the most frequent first.
     pub blame: Vec<Blame>,
     pub worst: Vec<Violation>,
     /// The robot's clock; null where its packets carry no stamp.
@@ -126,11 +126,11 @@ pub struct LinkReport {
 pub(crate) struct Exchange {
     pub(crate) arrived_ns: u64,
     pub(crate) bytes: u32,
-    /// How late it came, where it came late.
+    /// Its lateness, if it was late.
     pub(crate) late_ns: u64,
     pub(crate) answered_ns: Option<u64>,
     pub(crate) answer_bytes: u32,
-    /// How far it came behind the robot's own stamp, where that is known.
+    /// Its delay after the robot's own timestamp, if known.
     pub(crate) behind_ns: Option<u64>,
 }
 
@@ -156,7 +156,7 @@ impl Exchange {
 }
 
 impl LinkReport {
-    /// What a place is called on this link.
+    /// Name of a place on this link.
     pub fn title(&self, place: LinkPlace) -> &'static str {
         let bus = self.name.ends_with(":ethercat");
         match place {
@@ -182,7 +182,7 @@ const MAX_PEERS: usize = 8;
 /// A robot or a connection that is silent for so long may be gone, and another one in its place.
 const GONE_NS: u64 = 1_000_000_000;
 
-/// Where its packets are seen.
+/// Source of its packets.
 #[derive(Debug)]
 enum Source {
     Tap(Box<Tap>),
@@ -197,7 +197,7 @@ enum Source {
 pub(crate) struct Link {
     endpoint: Endpoint,
     source: Source,
-    /// Whose packets these are ([`Packet::peer`]), once it is known.
+    /// The peer of these packets ([`Packet::peer`]), once it is known.
     peer: Option<(IpAddr, u16)>,
     /// It is one of several of its endpoint.
     is_one_of_several: bool,
@@ -230,7 +230,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Why no link could be opened; None where one could.
+    /// Reason why no link could be opened; None if one could.
     pub(crate) fn refused() -> Option<String> {
         PacketSocket::open(Layer::Network, false).err().map(|error| format!("no packet socket: {error}"))
     }
@@ -317,8 +317,8 @@ impl Link {
         }
     }
 
-    /// Where a violation lost its time, by the events round it; `threads` are those that are
-    /// watched.
+    /// Finds the place where a violation lost its time, from the events around it; `threads` are
+    /// the watched ones.
     pub(crate) fn blamed(
         &self,
         trace: &Trace,
@@ -612,16 +612,16 @@ impl Link {
         self.worst.truncate(self.settings.windows.max(MAX_WORST));
     }
 
-    /// What it is called in a report.
+    /// Its name in a report.
     fn name(&self) -> String {
         match (self.endpoint, self.peer.filter(|_| self.is_one_of_several)) {
             (Endpoint::Udp { .. }, Some((host, port))) => format!("{} of {host} port {port}", self.endpoint),
-            (_, Some((_, port))) => format!("{} at port {port} of this end", self.endpoint),
+            (_, Some((_, port))) => format!("{} at local port {port}", self.endpoint),
             (_, None) => self.endpoint.to_string(),
         }
     }
 
-    /// What a reader should know of it: nothing was seen, say.
+    /// Notes for the reader, for example that no packet was seen.
     pub(crate) fn notes(&self) -> Vec<String> {
         let name = self.name();
         let mut notes = Vec::new();
@@ -635,22 +635,22 @@ impl Link {
                 Endpoint::Ethercat { .. } => "",
                 _ => " (on the interfaces of this network namespace)",
             };
-            notes.push(format!("--link {name}: {what}{elsewhere}, so nothing is said of it"));
+            notes.push(format!("--link {name}: {what}{elsewhere}, so the link is not reported"));
         }
         if self.is_closed {
             notes.push(format!("--link {name}: its connection was closed, and no other was made"));
         }
         if self.begun_anew > 0 {
             notes.push(format!(
-                "--link {name}: {} times another connection, or a robot that had been started again, took the place of the one before; what \
-                 was between is not judged",
+                "--link {name}: {} times, a new connection or a restarted robot replaced the previous one; the time in between is not \
+                 judged",
                 self.begun_anew
             ));
         }
         if self.mixed > 0 {
             notes.push(format!(
-                "--link {name}: more than {MAX_PEERS} robots or connections; {} packets of others are counted here, so that its period, gaps \
-                 and answers are not one robot's",
+                "--link {name}: more than {MAX_PEERS} robots or connections; {} packets of others are counted here, so the period, gaps \
+                 and answers are not those of one robot",
                 self.mixed
             ));
         }

@@ -7,22 +7,22 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 use takt_stats::{Recorder, RecorderError};
 
-/// What the robot's own clock says, where its packets carry a time stamp.
+/// Results from the robot's own clock, if its packets carry timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RobotClock {
-    /// Where in the data the stamp is found (a 64-bit float of seconds), bytes.
+    /// Offset of the timestamp in the data (a 64-bit float of seconds), bytes.
     pub offset: usize,
     /// The robot's clock against ours, parts per million; positive where it is fast.
     pub drift_ppm: f64,
-    /// How far packets came behind their stamps, beyond the fastest of those about them: median,
-    /// P99 and worst, microseconds.
+    /// Delay of packets after their timestamps, beyond the fastest of the packets around them:
+    /// median, P99 and worst, microseconds.
     pub behind_us: [f64; 3],
     /// When answers left, in the robot's cycle by its own clock, from when the fastest packet would
     /// have come: median, P99 and worst, microseconds; zeros without answers.
     pub phase_us: [f64; 3],
-    /// How much later answers could have left before the robot's next packet is due by its own
-    /// clock: least and in 99 % of cycles, microseconds; negative where they left later. Null
-    /// without a period or answers.
+    /// Margin by which answers could have left later before the robot's next packet is due by its
+    /// own clock: minimum, and in 99 % of cycles, microseconds; negative if they left too late.
+    /// Null without a period or answers.
     pub margin_us: Option<[f64; 2]>,
     /// Late packets that the robot stamped late as well: it is slow.
     pub slow_robot: u64,
@@ -66,7 +66,7 @@ pub(super) struct Stamps {
     beginnings: u32,
     /// The place whose packets are in `ahead_ns`.
     place: Option<(usize, bool)>,
-    /// How far our clock was ahead of the stamps of the newest packets, from their first one on.
+    /// Lead of our clock over the timestamps of the newest packets, counted from their first one.
     ahead_ns: VecDeque<f64>,
     behind: Recorder,
     phases: Recorder,
@@ -100,8 +100,8 @@ impl Stamps {
     }
 
     /// Takes a packet's data, which came at `time_ns`; `late` is how late it came, and the period.
-    /// How far it came behind its stamp, nanoseconds; None where there is no stamp, or it is not
-    /// known yet.
+    /// Returns its delay after its timestamp, nanoseconds; None without a timestamp, or if it is
+    /// not known yet.
     pub(super) fn see(&mut self, data: &[u8], time_ns: u64, late: Option<(u64, f64)>) -> Option<u64> {
         self.seen += 1;
         if self.seen == 1 {
@@ -153,7 +153,7 @@ impl Stamps {
         }
     }
 
-    /// How far the newest packet came behind its stamp.
+    /// Delay of the newest packet after its timestamp.
     fn behind(&mut self) -> Option<u64> {
         let one = self.candidates.first()?;
         let place = Some((one.offset, one.big_endian));
@@ -176,7 +176,7 @@ impl Stamps {
         self.phases.record(behind_ns.saturating_add(response_ns));
     }
 
-    /// What is known of the robot's clock; `period_ns` is that of its packets.
+    /// Report on the robot's clock; `period_ns` is the period of its packets.
     pub(super) fn report(&self, period_ns: Option<f64>) -> Option<RobotClock> {
         let one = self.candidates.first().filter(|_| self.seen > ENOUGH)?;
         let ours_s = one.now_ns.saturating_sub(one.first.1) as f64 / 1e9;

@@ -16,8 +16,8 @@ pub(super) struct Packet {
     pub(super) time_ns: u64,
     /// From the robot; else to it.
     pub(super) incoming: bool,
-    /// Whom it comes from or goes to: of UDP the robot's address and port, of TCP, where that is
-    /// known, this end's, which is another one for each connection.
+    /// The peer. For UDP this is the robot's address and port; for TCP, if known, this end's, which
+    /// differs for each connection.
     pub(super) peer: (IpAddr, u16),
     /// Its length from the network header on.
     pub(super) bytes: u32,
@@ -29,7 +29,7 @@ pub(super) struct Packet {
     pub(super) closes: bool,
 }
 
-/// What is looked at of a packet's data: a robot's time stamp is among the first.
+/// Length of the examined part of a packet's data: a robot's timestamp is among the first bytes.
 pub(super) const DATA_BYTES: usize = 64;
 /// Longest headers of IPv4 and TCP.
 const HEADER_BYTES: usize = 120;
@@ -138,8 +138,8 @@ fn lies_on(interface: i32) -> bool {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).any(|name| name.starts_with("lower_"))
 }
 
-/// The packets in the order of time. What passed an interface that lies on another one passes the
-/// other as well, where the wire is: that counts.
+/// The packets in the order of time. A packet that passed an interface on top of another one passes
+/// the other as well, where the wire is: that one counts.
 fn once(mut packets: Vec<(Packet, bool)>) -> Vec<Packet> {
     // The two ways are two queues of the kernel.
     packets.sort_by_key(|(packet, _)| packet.time_ns);
@@ -299,8 +299,8 @@ mod tests {
         }
         let times: Vec<u64> = once(packets.clone()).iter().map(|packet| packet.time_ns).collect();
         assert_eq!(times, [0, 510_000, 1_000_000, 1_510_000]);
-        // Where the wire shows nothing (its driver tags packets behind what is seen), what lies on
-        // it has to do.
+        // If the wire shows nothing (its driver tags packets after the tap), the packet's content
+        // has to do.
         packets.retain(|one| one.1);
         assert_eq!(once(packets).len(), 4);
     }

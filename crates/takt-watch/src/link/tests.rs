@@ -58,7 +58,7 @@ fn more_robots_than_are_distinguished_are_said() {
     let mut links = link("udp:50002");
     feed(&mut links, (1..=12).flat_map(|last| cycles(0, 50, 100 * u64::from(last), robot(last))).collect());
     assert_eq!(links.len(), MAX_PEERS);
-    assert!(links.iter().flat_map(Link::notes).any(|note| note.contains("not one robot's")));
+    assert!(links.iter().flat_map(Link::notes).any(|note| note.contains("not those of one robot")));
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_program_that_starts_again_makes_nobody_late() {
     assert_eq!(links.len(), 1);
     let report = links[0].report();
     assert_eq!((report.packets, report.violations), (600, 0), "{report:?}");
-    assert!(links[0].notes()[0].contains("2 times another connection"), "{:?}", links[0].notes());
+    assert!(links[0].notes()[0].contains("2 times, a new connection"), "{:?}", links[0].notes());
     assert_eq!(report.name, "tcp:192.0.2.1:30004");
 }
 
@@ -103,6 +103,6 @@ fn a_link_without_packets_is_said() {
     for endpoint in ["udp:50002", "tcp:192.0.2.1:30004", "tcp:[2001:db8::1]:30004"] {
         let links = link(endpoint);
         let notes = links[0].notes();
-        assert!(notes[0].contains(endpoint) && notes[0].contains("nothing is said of it"), "{notes:?}");
+        assert!(notes[0].contains(endpoint) && notes[0].contains("the link is not reported"), "{notes:?}");
     }
 }

@@ -95,7 +95,7 @@ proptest! {
         times.sort_unstable();
         if let Some(found) = find(&times) {
             let is = |period: f64| (found.ns / period - 1.0).abs() < 0.02;
-            // Where they have nearly a common divisor, that is a period as well.
+            // If they have nearly a common divisor, that is a period as well.
             let near = |period: f64| (found.ns / period - 1.0).abs() < 0.04;
             let divides = (1..=9).any(|parts| near(slow / f64::from(parts))) && (1..=9).any(|parts| near(fast / f64::from(parts)));
             let common = divides || (1..=9).any(|parts| is(slow / f64::from(parts)) && (ratio * 2.0 - (ratio * 2.0).round()).abs() < 0.1);

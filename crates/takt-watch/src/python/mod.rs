@@ -1,12 +1,12 @@
 //! Programs in Python: who holds the interpreter's lock (the GIL) while others wait for it, and
 //! when its garbage is collected.
 //!
-//! Whoever waits for the lock sleeps on a futex within `_PyRuntime`, of which
-//! `/proc/PID/task/TID/syscall` reports: threads are looked at some fifty times a second, at times
+//! A thread that waits for the lock sleeps on a futex within `_PyRuntime`, as
+//! `/proc/PID/task/TID/syscall` shows. Takt samples the threads some fifty times a second, at times
 //! that no loop can be in step with. A thread that then neither sleeps nor waits is the one that
-//! holds it. Where the collector begins and ends is reported by the interpreter's symbols or by the
+//! holds it. The begin and end of the collector are found by the interpreter's symbols or by the
 //! probes that distributors build in (USDT): there the kernel sets breakpoints for the time of the
-//! watch. What the interpreter's file does not report is not reported here either.
+//! watch. Facts missing in the interpreter's file are not reported here either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -41,16 +41,16 @@ pub struct LockWait {
     pub tid: i32,
     /// Share of the looks at which it waited for the lock, 0 to 1.
     pub share: f64,
-    /// Who had it then, by the number of looks.
+    /// Holders of the lock in those samples, by number of samples.
     pub holders: Vec<Share>,
 }
 
-/// What the garbage collector did.
+/// Activity of the garbage collector.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Collector {
-    /// How often it ran.
+    /// Number of collections.
     pub collections: u64,
-    /// How long together, microseconds.
+    /// Total time, microseconds.
     pub us: f64,
     /// The longest, microseconds.
     pub worst_us: f64,
@@ -63,7 +63,7 @@ pub struct Collector {
 pub struct PythonReport {
     /// Its process.
     pub pid: i32,
-    /// How often its threads were looked at.
+    /// Number of samples of its threads.
     pub looks: u64,
     /// Threads that waited for the interpreter's lock, the longest first; null where the
     /// interpreter's file does not report where it is.
@@ -71,11 +71,11 @@ pub struct PythonReport {
     /// The collector; null where the interpreter's file does not report where it is, or probes were
     /// not wanted.
     pub collector: Option<Collector>,
-    /// What is not known of it, and why.
+    /// Notes on unknown facts, with the reasons.
     pub notes: Vec<String>,
 }
 
-/// What is known of one thread.
+/// Facts about one thread.
 #[derive(Debug, Default)]
 struct Looked {
     looks: u64,
@@ -150,7 +150,7 @@ impl Pythons {
                 }
                 let Some(mut python) = found else { continue };
                 if !self.probes {
-                    let note = "its collector is followed with --gc: two breakpoints in the interpreter";
+                    let note = "--gc follows its collector, with two breakpoints in the interpreter";
                     python.notes.insert(note.to_owned());
                 }
                 all.insert(pid, python);
@@ -169,7 +169,7 @@ impl Pythons {
         }
     }
 
-    /// What is known now, without what late cycles it explains.
+    /// Current reports, without the late cycles that they explain.
     pub(crate) fn reports(&self, watched: &Watched) -> Vec<PythonReport> {
         let mut all = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter_mut()
@@ -180,7 +180,7 @@ impl Pythons {
             .collect()
     }
 
-    /// How much of a stretch of time collections took, and of which thread's.
+    /// Time of a stretch that collections took, and their thread.
     pub(crate) fn collected_ns(&self, pid: i32, from_ns: u64, to_ns: u64) -> Option<(u64, i32)> {
         let all = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let within = all.get(&pid)?.collections.iter().filter_map(|one| {
@@ -209,7 +209,7 @@ fn look_on(shared: &Mutex<BTreeMap<i32, Python>>, stop: &AtomicBool) {
     }
 }
 
-/// What a thread does, as `/proc/PID/task/TID/syscall` reports.
+/// State of a thread, as `/proc/PID/task/TID/syscall` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
     /// On a CPU, or ready for one.
@@ -249,7 +249,9 @@ impl Python {
                 // It has just ended.
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                 Err(error) => {
-                    self.notes.insert(format!("its collector is not followed: no probe can be set: {error}"));
+                    self.notes.insert(format!(
+                        "its collector is not followed, because no probe can be set: {error}"
+                    ));
                     self.collection = None;
                     return;
                 }
@@ -373,7 +375,7 @@ fn find(pid: i32, program: &Path) -> Option<Python> {
         };
         if python.collection.is_none() {
             python.notes.insert(format!(
-                "its collector is not followed: {path} has neither symbols nor probes that say where it is"
+                "its collector is not followed, because {path} has neither symbols nor probes that locate it"
             ));
         }
         return Some(python);

@@ -1,4 +1,4 @@
-//! What a watcher reports: the report of everything that is known now.
+//! The report of a watcher's present knowledge.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +46,7 @@ impl Watcher {
         let mut notes: Vec<String> = self.notes.iter().cloned().collect();
         notes.extend(uneven(&threads).take(MAX_SHARES));
         if self.notes_left_out > 0 {
-            notes.push(format!("{} more notes of single moments are left out", self.notes_left_out));
+            notes.push(format!("{} more notes about single moments are left out", self.notes_left_out));
         }
         notes.extend(self.stopped().take(MAX_SHARES));
         notes.extend(self.changed().take(MAX_SHARES));
@@ -55,14 +55,14 @@ impl Watcher {
         if unjudged > 0 {
             let late: u64 = self.known.values().map(|known| known.late).sum();
             notes.push(format!(
-                "causes are those of {} of {late} late cycles, the worst of each tenth of a second: looking at the other {unjudged} would \
-                 cost more than a watch may (--all-events looks at all)",
+                "causes come from {} of {late} late cycles, the worst of each tenth of a second. Analysing the other {unjudged} would cost \
+                 too much CPU time; --all-events analyses them too",
                 late.saturating_sub(unjudged)
             ));
         }
         if threads.len() > MAX_THREADS {
             notes
-                .push(format!("{} more threads were seen and are not reported", threads.len() - MAX_THREADS));
+                .push(format!("{} more threads were seen but are not reported", threads.len() - MAX_THREADS));
             threads.truncate(MAX_THREADS);
         }
         let mut all: BTreeMap<(Cause, String), (u64, u64)> = BTreeMap::new();
@@ -98,7 +98,8 @@ impl Watcher {
         }
     }
 
-    /// How long a thread that lives has begun no cycle of its period, and how many it has missed.
+    /// Time without a new cycle of a living thread that has a period, and the number of cycles that
+    /// it has missed.
     fn silence(&self, tid: i32, known: &Known) -> Option<(u64, u64)> {
         let until_ns = self.span_ns.filter(|_| self.watched.threads_now().contains(&tid))?.1;
         known.cycles.silence(known.period_ns()?, until_ns)
@@ -111,7 +112,7 @@ impl Watcher {
             let name = &self.watched.threads.get(&tid)?.name;
             (silent_ns > STOPPED_NS).then(|| {
                 format!(
-                    "{name} (tid {tid}) lives, and began no cycle in the last {:.1} s",
+                    "{name} (tid {tid}) is alive but began no cycle in the last {:.1} s",
                     silent_ns as f64 / 1e9
                 )
             })
@@ -129,8 +130,8 @@ impl Watcher {
                 times => format!("; it has changed it {times} times"),
             };
             Some(format!(
-                "{name} (tid {tid}) changed its period from {:.3} ms to {:.3} ms, which was seen {after_s:.1} s after the begin{others}: its \
-                 rate is that of both",
+                "{name} (tid {tid}) changed its period from {:.3} ms to {:.3} ms, seen {after_s:.1} s after the start{others}; its rate \
+                 covers both periods",
                 change.from_ns / 1e6,
                 change.to_ns / 1e6
             ))
@@ -236,7 +237,7 @@ impl Watcher {
             .iter()
             .map(|(&who, &ns)| {
                 let name = match who {
-                    0 => "nobody: interrupt, idle exit or switch".to_owned(),
+                    0 => "no thread: interrupt, idle exit or switch".to_owned(),
                     _ if who == tid => "itself: the switch".to_owned(),
                     _ => self.history.trace.name_and_id(who),
                 };
@@ -289,16 +290,16 @@ fn uneven(threads: &[LoopReport]) -> impl Iterator<Item = String> {
         let whole = format!("{:.0}us", intervals.pattern.iter().sum::<f64>());
         Some(match (intervals.one_cycle, times) {
             (true, _) => format!(
-                "{name} (tid {tid}) wakes {times} times in each cycle, {apart} apart, and does different work each time: its period \
-                 is that of the cycle, {period}"
+                "{name} (tid {tid}) wakes {times} times in each cycle, {apart} apart, and does different work each time; its period is the \
+                 cycle's, {period}"
             ),
             (false, 2) => format!(
-                "the cycles of {name} (tid {tid}) come in pairs, {apart} apart in turn: its period is the mean, {period}, and it is not \
-                 regular; if it sleeps twice in one cycle, pass --period {whole}"
+                "the cycles of {name} (tid {tid}) come in pairs, alternately {apart} apart, so its rhythm is irregular and its period is \
+                 the mean, {period}. If it sleeps twice in one cycle, pass --period {whole}"
             ),
             (false, _) => format!(
-                "the cycles of {name} (tid {tid}) come in groups of {times}, {apart} apart in turn: its period is the mean, {period}, and \
-                 it is not regular; if all are one cycle, pass --period {whole}"
+                "the cycles of {name} (tid {tid}) come in groups of {times}, alternately {apart} apart, so its rhythm is irregular and its \
+                 period is the mean, {period}. If each group is one cycle, pass --period {whole}"
             ),
         })
     })

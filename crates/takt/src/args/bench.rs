@@ -154,8 +154,8 @@ pub struct BenchHumanoid {
     /// Length of the measured window in seconds
     #[arg(long, default_value_t = 32.0, value_parser = positive_seconds)]
     pub seconds: f64,
-    /// How to reach the devices: veth, in-process, the name of an interface, or xdp:NAME for AF_XDP
-    /// on it (feature `takt/xdp`) [default: the configuration's]
+    /// Connection to the devices: veth, in-process, the name of an interface, or xdp:NAME for
+    /// AF_XDP on it (feature `takt/xdp`) [default: the configuration's]
     #[arg(long)]
     pub wire: Option<String>,
     /// Do not trace the kernel: the run then shows where a late frame lost its time, but not what
@@ -183,7 +183,7 @@ pub struct BenchGpu {
     /// Length of each run of the cell in seconds
     #[arg(long, default_value_t = 60.0, value_parser = positive_seconds)]
     pub seconds: f64,
-    /// How long to watch the GPU's memory, in seconds
+    /// Time for watching the GPU's memory, in seconds
     #[arg(long, default_value_t = 600.0, value_parser = positive_seconds)]
     pub growth_seconds: f64,
     /// Frames of each camera to compare with the CPU's answers; 300 is the whole recording

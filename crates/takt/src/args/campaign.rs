@@ -58,13 +58,14 @@ pub struct CampaignRun {
     /// Make each run in a new virtual machine, which boots the run's kernel; see `takt kernels`
     #[arg(long = "virtual")]
     pub guests: bool,
-    /// How virtual machines are executed [default: the file's]
+    /// Execution of the virtual machines: emulated, or on the host's processor [default: the
+    /// file's]
     #[arg(long, value_enum)]
     pub accel: Option<super::kernels::Accel>,
     /// List the runs and their time, and exit
     #[arg(long)]
     pub dry_run: bool,
-    /// Where to make the runs
+    /// Make the runs on this machine or on a Slurm cluster
     #[arg(long, value_enum, default_value_t = On::Local)]
     pub on: On,
     /// With --on slurm: partition [default: the cluster's]
@@ -81,7 +82,7 @@ pub struct CampaignRun {
     pub common: CampaignCommon,
 }
 
-/// Who makes the runs of a campaign.
+/// Executor of a campaign's runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum On {
     /// On this machine, one after the other
@@ -101,7 +102,7 @@ pub struct CampaignResume {
     pub common: CampaignCommon,
 }
 
-/// What making and going on share.
+/// Common options of starting and resuming.
 #[derive(Debug, Default, clap::Args)]
 pub struct CampaignCommon {
     /// Name of the running kernel, for campaigns with a factor "kernel"

@@ -7,7 +7,7 @@ use clap::Subcommand;
 
 use super::{needs, positive_seconds, watched_period};
 
-/// What is done with EtherCAT traffic.
+/// Commands on EtherCAT traffic.
 #[derive(Debug, Subcommand)]
 pub enum Ethercat {
     /// Find the cause of each slow, late or missing frame of a capture

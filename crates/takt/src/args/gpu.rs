@@ -1,4 +1,4 @@
-//! What can be typed behind `takt gpu`.
+//! Arguments of `takt gpu`.
 
 use std::path::PathBuf;
 
@@ -17,12 +17,12 @@ pub enum Gpu {
     /// One step of the check, which starts it
     #[command(hide = true)]
     Step {
-        /// Which
+        /// Name of the step
         name: String,
         /// Time for measuring
         #[arg(long)]
         seconds: f64,
-        /// Which GPU
+        /// Number of the GPU
         #[arg(long)]
         ordinal: u32,
         /// As of the check

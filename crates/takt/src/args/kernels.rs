@@ -44,7 +44,7 @@ pub struct Fetch {
     pub cache: Option<PathBuf>,
 }
 
-/// What executes guests.
+/// Execution of guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Accel {
     /// Emulation in instruction-counted time: results repeat
@@ -104,7 +104,7 @@ pub struct Run {
     pub json: bool,
 }
 
-/// How guests are made.
+/// Options of guests.
 #[derive(Debug, clap::Args)]
 pub struct GuestOptions {
     /// CPUs of each guest
@@ -113,7 +113,7 @@ pub struct GuestOptions {
     /// Memory of each guest in MiB
     #[arg(long)]
     pub memory_mib: Option<u32>,
-    /// How guests are executed
+    /// Execution of guests: emulated, or on the host's processor
     #[arg(long, value_enum)]
     pub accel: Option<Accel>,
     /// Guests to run at the same time

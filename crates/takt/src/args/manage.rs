@@ -92,7 +92,7 @@ pub struct Manage {
     /// in the declared order
     #[arg(long)]
     pub check: bool,
-    /// What the manager starts to undo its changes when it is killed
+    /// Watchdog that the manager starts to undo its changes when it is killed
     #[arg(long, hide = true)]
     pub watchdog: Option<PathBuf>,
     /// Command to start and manage, after `--`

@@ -1,6 +1,6 @@
 //! Rights, times and exit statuses of commands: the last lines of their `--help`.
 
-#![allow(dead_code, reason = "commands of robots that are not built in have none")]
+#![allow(dead_code, reason = "commands of robots that are not built in have no needs")]
 
 /// `takt trace`
 pub const TRACE: &str = "\
@@ -26,8 +26,7 @@ Real-time policies, locked memory and --flight-recorder need root, or the capabi
 cap_dac_read_search. Without them, the run lists what was not granted (--strict refuses to run).";
 
 /// `takt doctor`
-pub const DOCTOR: &str = "\
-Needs no root to examine the machine, but lists what it cannot see without. --apply and --revert need root.";
+pub const DOCTOR: &str = "Needs no root to examine the machine, but lists what it cannot see without it. --apply and --revert need root.";
 
 /// `takt manage`
 pub const MANAGE: &str = "\

@@ -8,7 +8,7 @@ use takt_rt::placement::CpuSet;
 
 use super::{needs, noise_threads, positive_seconds};
 
-/// What shows a run.
+/// Display of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Shown {
     /// A web page on the loopback interface
@@ -51,7 +51,7 @@ pub struct Run {
     /// CPUs for noise and stress, such as 0-2,4
     #[arg(long)]
     pub load_cpus: Option<CpuSet>,
-    /// Where to show the run
+    /// Show the run on a web page or in the terminal
     #[arg(long, value_enum, default_value_t = Shown::Web)]
     pub view: Shown,
     /// Refuse to run if the kernel grants less than the file asks for
@@ -86,7 +86,7 @@ pub struct Run {
     /// Exit with 1 unless the verdict is PASS
     #[arg(long)]
     pub check: bool,
-    /// What goes on around the robot, from a campaign
+    /// Conditions besides the robot itself, from a campaign
     #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = ["noise", "stress", "load_cpus"])]
     pub setup: Option<PathBuf>,
     /// End at once when the process with this id, which must be the parent, ends

@@ -10,7 +10,7 @@ use clap::Parser;
 use super::{Args, Campaign, Command};
 use documents::{documents, root, split};
 
-/// What a line of a shell block gives to takt, as a shell would split it.
+/// Arguments of takt in a line of a shell block, split as by a shell.
 fn given_to_takt(line: &str) -> Option<Vec<String>> {
     let line = line.split(" #").next()?.trim();
     let after = line.strip_prefix("cargo run --release -- ").or_else(|| line.strip_prefix("takt "))?;

@@ -51,7 +51,7 @@ pub struct Trace {
     /// Exact name of the run directory, which must not exist
     #[arg(long, conflicts_with = "runs")]
     pub run_dir: Option<PathBuf>,
-    /// What goes on around the robot, from a campaign
+    /// Conditions besides the robot itself, from a campaign
     #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = ["noise", "stress", "thread"])]
     pub setup: Option<PathBuf>,
     /// Print the report as JSON

@@ -21,7 +21,7 @@ pub struct Tune {
     /// Tune the loop of the threads or processes whose name or command line contains this
     #[arg(long, value_name = "PATTERN", conflicts_with = "command")]
     pub name: Option<String>,
-    /// What to improve: `STATISTIC [lateness|response] [of THREAD] [< LIMIT]`, such as "p99.9
+    /// Aim of the search: `STATISTIC [lateness|response] [of THREAD] [< LIMIT]`, such as "p99.9
     /// lateness of control < 100 us"
     #[arg(long, value_name = "AIM", default_value = "worst lateness", value_parser = aim)]
     pub aim: Aim,
@@ -63,7 +63,7 @@ pub struct Tune {
     /// Undo the changes of a search that was killed together with its watchdog
     #[arg(long, conflicts_with_all = ["robot", "pid", "name", "command", "list"])]
     pub restore: bool,
-    /// Wait for the end of the search of this process and take back what it left
+    /// Wait for the end of the search of this process and undo its remaining changes
     #[arg(long, hide = true, requires = "state", value_name = "PID")]
     pub watchdog: Option<u32>,
     /// Print the result as JSON

@@ -20,8 +20,8 @@ pub fn run(args: &Background) -> CommandResult {
                 written += 1;
                 let share = f64::from(share) * 100.0;
                 println!(
-                    "{}: {share:.1} % of the picture had no depth and will not be watched. If nobody stood there, put background = \"{}\" \
-                     into `sensor` of this camera",
+                    "{}: {share:.1} % of the picture had no depth and will not be monitored. If nobody stood there, put background = \
+                     \"{}\" into `sensor` of this camera",
                     learned.camera,
                     path.display()
                 );

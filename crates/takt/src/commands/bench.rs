@@ -77,13 +77,12 @@ pub fn run(args: &args::bench::Bench) -> CommandResult {
 /// The other design: the name of a shipped configuration of the cell, or a file.
 fn design(name: &str) -> Result<CellFile, Box<dyn std::error::Error>> {
     let file = ROBOTS.load_or_shipped(name)?;
-    let other = || {
-        format!("--against {name}: a configuration of {}, and not of the safety cell", file.robot()).into()
-    };
+    let other =
+        || format!("--against {name}: a configuration of {}, not of the safety cell", file.robot()).into();
     file.get::<CellFile>().cloned().ok_or_else(other)
 }
 
-/// What the runs of a bench have in common, from the configurations that it began with.
+/// Common properties of a bench's runs, from the configurations with which it began.
 fn decided(campaign: &Campaign) -> Result<Option<Scaled>, LabError> {
     let Some((name, text)) = campaign.plan().configs.first() else { return Ok(None) };
     Ok(CellFile::parse(text, name, Path::new(""))?.scaled)
@@ -99,7 +98,7 @@ fn same(campaign: Campaign, now: &Plan) -> Result<Campaign, LabError> {
     Err(LabError::OtherBench { dir, before, now })
 }
 
-/// What reports one bench from another.
+/// Text that distinguishes one bench from another.
 fn in_words(plan: &Plan) -> String {
     let factor = |f: &takt_lab::campaign::FactorSpec| {
         let values: Vec<String> = f.values.iter().map(takt_lab::campaign::Level::text).collect();

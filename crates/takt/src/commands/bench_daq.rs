@@ -20,8 +20,8 @@ fn link_of_file(config: Option<&Path>) -> Result<String, Box<dyn std::error::Err
     Ok(robot.to_json()?["link"]["kind"].as_str().unwrap_or_default().to_owned())
 }
 
-/// What makes a run's link another than the file's. A board has no far end, and no key of one: what
-/// the file says of its own link is none of the board's, whose defaults hold then.
+/// Setting that gives a run another link than the file's. A board has no far end and no keys for
+/// one: the file's link settings do not apply to it, and its defaults hold.
 fn setting(link: &str, of_file: &str) -> String {
     if ECHOED.contains(&link) && ECHOED.contains(&of_file) {
         format!("link.kind={link}")

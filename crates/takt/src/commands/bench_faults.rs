@@ -60,7 +60,7 @@ fn table(report: &Report) -> String {
     }
     text.push_str(&format!("{:<12} {:>6} {:>11}\n", "all", report.cases, report.violations));
     if report.skipped > 0 {
-        text.push_str(&format!("{} cases could not be tried here\n", report.skipped));
+        text.push_str(&format!("{} cases could not be tested here\n", report.skipped));
     }
     text.push_str(&format!("{:.0} s; rule: {}\n", report.seconds, report.rule));
     text

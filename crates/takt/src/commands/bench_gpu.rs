@@ -43,7 +43,7 @@ pub fn run(args: &BenchGpu) -> CommandResult {
             let mut list = Vec::new();
             // Each is reported as soon as it is known: all of it takes a quarter of an hour.
             let mut keep = |requirement: Requirement| {
-                let why = "the GPU is emulated: its times say nothing about a GPU";
+                let why = "the GPU is emulated, so its times say nothing about a real GPU";
                 let requirement = if emulated { requirement.does_not_count(why) } else { requirement };
                 eprintln!("{}", requirement.line());
                 list.push(requirement);
@@ -114,7 +114,7 @@ fn perception(args: &BenchGpu, what: &str) -> Result<Requirement, std::io::Error
 const WITH: [&str; 2] = ["all+mps-limits", "all"];
 
 /// The shipped campaign, the heaviest interference of other programs, without and with all
-/// mitigations. That of the same process is `takt gpu check`'s.
+/// mitigations. `takt gpu check` measures that of the same process.
 fn interference(args: &BenchGpu, what: &str) -> Result<Requirement, Box<dyn std::error::Error>> {
     let mut file = shipped(&ROBOTS, "sentryrt1-gpu")?;
     file.repetitions = 1;
@@ -151,7 +151,7 @@ fn judge(table: &Table, what: &str) -> Requirement {
     if !(without > 0.0 && with > 0.0) {
         let problems: Vec<&str> =
             table.rows.iter().flat_map(|row| &row.problems).map(String::as_str).take(2).collect();
-        return Requirement::not_run(what, format!("no run to compare: {}", problems.join("; ")));
+        return Requirement::not_run(what, format!("no run to compare with: {}", problems.join("; ")));
     }
     let measured = format!(
         "worst reaction {:.2} ms without, {:.2} ms with {mitigation}: {:.1} x lower ({})",
@@ -245,7 +245,7 @@ mod tests {
             |worst_us| vec![row("none", 80_000.0), row("all", 70_000.0), row("all+mps-limits", worst_us)];
         assert!(judge(&table(mps(8_000.0)), "x").measured.unwrap().contains("with all+mps-limits: 10.0 x"));
         assert!(judge(&table(mps(0.0)), "x").measured.unwrap().contains("with all: 1.1 x"));
-        // What was measured with one kind alone says nothing of the other.
+        // Measurements with only one kind say nothing about the other.
         let half = vec![
             row("none", 26_000.0),
             of_kind("gpu.memory", "none", 8_000.0),

@@ -16,7 +16,7 @@ use crate::registry::ROBOTS;
 const NAME: &str = "manager";
 
 pub fn run(args: &BenchManager) -> CommandResult {
-    // What cannot be compared with is reported before minutes of measuring.
+    // A missing comparison is reported before minutes of measuring.
     if let Some(other) = &args.compare {
         takt_report::collect(&[other])?;
     }
@@ -27,7 +27,7 @@ pub fn run(args: &BenchManager) -> CommandResult {
             let found = &campaign.plan().file.name;
             if found != NAME {
                 return Err(format!(
-                    "{}: holds the campaign \"{found}\"; `takt campaign resume` goes on with it",
+                    "{}: contains the campaign \"{found}\"; `takt campaign resume` continues it",
                     path.display()
                 )
                 .into());
@@ -42,7 +42,7 @@ pub fn run(args: &BenchManager) -> CommandResult {
             if args.load != Load::Paper {
                 file.set_text(&format!("load={}", args.load))?;
             }
-            // Which policy comes first in a bench without repetitions is left to the time of day.
+            // The time of day decides which policy comes first in a bench without repetitions.
             file.seed = takt_rt::clock::realtime_ns() / 1_000_000_000;
             if !args.policies.is_empty() {
                 file.replace_values("policy", &args.policies)?;

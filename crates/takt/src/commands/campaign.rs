@@ -57,7 +57,7 @@ fn new(args: &CampaignRun) -> CommandResult {
     if let Some(accel) = args.accel {
         let Some(guests) = &mut file.guests else {
             return Err(
-                "--accel is for runs in virtual machines: a campaign with [virtual], or --virtual".into()
+                "--accel applies only to runs in virtual machines: use a campaign with [virtual], or --virtual".into()
             );
         };
         guests.accelerator = accel.into();
@@ -75,7 +75,7 @@ fn new(args: &CampaignRun) -> CommandResult {
         // Nothing is measured for a look: runs are shown as configured.
         let plan = Plan::resolve_with(&ROBOTS, &file, &mut |robot| {
             eprintln!(
-                "{}: what this machine cannot carry is decided when the campaign begins ([scale])",
+                "{}: the load is scaled to this machine when the campaign begins ([scale])",
                 robot.name()
             );
             Ok(())
@@ -115,7 +115,7 @@ fn refuse_slurm_options(args: &CampaignRun) -> Result<(), LabError> {
     ];
     match given.iter().find(|(_, given)| *given) {
         Some((option, _)) => {
-            Err(LabError::Config(format!("{option} is for --on slurm, and this is --on local")))
+            Err(LabError::Config(format!("{option} applies to --on slurm, but this is --on local")))
         }
         None => Ok(()),
     }
@@ -125,7 +125,7 @@ fn new_on_slurm(args: &CampaignRun, file: &CampaignFile) -> CommandResult {
     let here = given_labels(&args.common);
     if let Some(label) = here.keys().next() {
         return Err(format!(
-            "--kernel and --label say what holds on this machine (\"{label}\"); with --on slurm the nodes' features say it"
+            "--kernel and --label describe this machine (\"{label}\"); with --on slurm, the nodes' features do"
         )
         .into());
     }
@@ -133,8 +133,8 @@ fn new_on_slurm(args: &CampaignRun, file: &CampaignFile) -> CommandResult {
     file.every_kernel();
     let plan = Plan::resolve_with(&ROBOTS, &file, &mut |robot| {
         Err(LabError::Config(format!(
-            "campaign {}: [scale] of {} measures this machine, and nodes are others: take a configuration without [scale], such as \
-             robot = \"cell\"",
+            "campaign {}: [scale] of {} measures this machine, but the nodes differ: use a configuration without [scale], such as robot = \
+             \"cell\"",
             file.name,
             robot.name()
         )))
@@ -186,7 +186,7 @@ fn labels(common: &CampaignCommon, plan: &Plan) -> BTreeMap<String, String> {
     labels
 }
 
-/// Who makes guests, where the campaign is virtual.
+/// Maker of guests, if the campaign is virtual.
 fn maker(campaign: &Campaign) -> Result<Option<Maker>, Box<dyn std::error::Error>> {
     let Some(guests) = &campaign.plan().file.guests else { return Ok(None) };
     let maker = Maker::new(ROBOTS, guests, &std::env::current_exe()?)?;
@@ -242,7 +242,7 @@ fn show(measured: &Measured, json: bool) -> CommandResult {
     Ok(measured.status())
 }
 
-/// What came of the runs of a campaign.
+/// Result of a campaign's runs.
 pub struct Measured {
     pub table: Table,
     /// Runs that failed now; the table names them.

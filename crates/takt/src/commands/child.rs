@@ -13,7 +13,7 @@ use takt_lab::campaign::RunFailure;
 use takt_lab::last_words;
 use takt_rundir::{Error, HASHES_FILE};
 
-/// How often it is seen that the child should end.
+/// Period at which a request to end the child is noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Waits for the child and asks it to end when `stop` is set. Ctrl-C at a terminal reaches it
@@ -47,7 +47,8 @@ fn wait(child: Child, stop: &AtomicBool) -> io::Result<Output> {
 /// it goes on.
 ///
 /// # Errors
-/// What the child said when it failed; [`RunFailure::Interrupted`] when `stop` was set meanwhile.
+/// The child's message when it failed; [`RunFailure::Interrupted`] if `stop` was set in the
+/// meantime.
 pub fn run(
     config: &Path,
     dir: &Path,
@@ -69,8 +70,8 @@ pub fn run(
         .spawn()
         .and_then(|child| wait(child, stop))
         .map_err(Error::io(&takt))?;
-    // Whoever was asked to end has sealed a shorter run, which must not count as a whole one; a
-    // long run is left open to go on.
+    // A run that was stopped early is sealed but shorter, and must not count as complete; a long
+    // run stays open so that it can continue.
     if stop.load(Ordering::Acquire) {
         let _ = std::fs::remove_file(dir.join(HASHES_FILE));
         return Err(RunFailure::Interrupted);

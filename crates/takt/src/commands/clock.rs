@@ -18,7 +18,7 @@ pub fn run(args: &args::Clock) -> CommandResult {
                 (peer.as_str(), PORT).to_socket_addrs().map_err(|error| format!("{peer}: {error}"))?.next()
             }
         };
-        let address = address.ok_or_else(|| format!("{peer}: it has no address"))?;
+        let address = address.ok_or_else(|| format!("{peer}: the name has no address"))?;
         let offset = roundtrip::ask(address, roundtrip::realtime_ns)
             .map_err(|error| format!("{peer}: {error}. Is `takt clock` running there?"))?;
         println!("{offset}; at most {:.3} ms apart", offset.apart_ns() as f64 / 1e6);

@@ -13,7 +13,7 @@ pub fn run(args: &Compare) -> CommandResult {
         return super::query::compare(args);
     }
     if args.sides.len() < 2 {
-        return Err("expected two or more runs or folders of runs, received one side, which is nothing to compare: name another, or a store with --by"
+        return Err("expected two or more runs or folders of runs, received only one side: name another, or a store with --by"
             .into());
     }
     let options = Options { across_machines: args.across_machines, measure: args.measure.clone() };

@@ -27,7 +27,7 @@ pub fn man(page: Option<&str>) -> CommandResult {
             let mut names = Vec::new();
             pages(&all, "", &mut names);
             let meant = takt_files::did_you_mean(page, names.iter().map(String::as_str));
-            format!("there is no manual page {page}; pages are {}{meant}", names.join(", "))
+            format!("there is no manual page {page}; the pages are {}{meant}", names.join(", "))
         })?,
     };
     let mut text = Vec::new();

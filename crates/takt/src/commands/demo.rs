@@ -37,7 +37,7 @@ pub fn run(args: &Demo) -> CommandResult {
             args.bench_seconds,
             if args.bench_seconds < ENOUGH_S {
                 format!(
-                    " (that shows the difference, and is too short for a PASS: `--bench-seconds {ENOUGH_S}` is long enough)"
+                    " (this shows the difference but is too short for a PASS; `--bench-seconds {ENOUGH_S}` is long enough)"
                 )
             } else {
                 String::new()
@@ -53,7 +53,7 @@ pub fn run(args: &Demo) -> CommandResult {
     };
     let plan = Plan::resolve(&ROBOTS, &campaign(&matrix, &file, None)?)?;
     let (measured, mut rows) = bench::measure(&Campaign::create(ROBOTS, &args.runs, plan)?)?;
-    // What a bench calls `--seconds` is the length of the first run here.
+    // The bench's `--seconds` is the length of the first run here.
     for sentence in rows.iter_mut().flat_map(|row| &mut row.sentences) {
         *sentence = sentence.replace("`--seconds ", "`--bench-seconds ");
     }

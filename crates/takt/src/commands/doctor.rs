@@ -57,7 +57,7 @@ fn changes(args: &Doctor, state: &Path, changed: &[Changed], what: &str) -> Comm
     if args.json {
         println!("{}", serde_json::to_string_pretty(changed)?);
     } else if changed.is_empty() {
-        println!("Nothing {what}: nothing safe is left to do.");
+        println!("Nothing {what}: no safe change is left to make.");
     } else {
         for Changed { path, before, after, error } in changed {
             let trouble = error.as_ref().map_or_else(String::new, |error| format!(" (REFUSED: {error})"));
@@ -65,7 +65,7 @@ fn changes(args: &Doctor, state: &Path, changed: &[Changed], what: &str) -> Comm
         }
         if what == "changed" && changed.iter().any(|change| change.error.is_none()) {
             println!(
-                "`takt doctor --revert` puts all back; the values from before are in {}.",
+                "`takt doctor --revert` restores everything; the previous values are in {}.",
                 state.display()
             );
         }

@@ -37,7 +37,7 @@ fn capture(args: &Capture) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What `--json` prints.
+/// Output of `--json`.
 #[derive(Serialize)]
 struct Printed<'a> {
     file: &'a Path,
@@ -67,7 +67,7 @@ fn analyse_file(args: &Analyse) -> CommandResult {
     judged(&args.file, &facts, &report)
 }
 
-/// What the capture says of itself, a line each.
+/// The capture's own description, one item a line.
 fn described(facts: &CaptureFacts) -> String {
     let mut lines = Vec::new();
     for interface in &facts.interfaces {
@@ -76,14 +76,14 @@ fn described(facts: &CaptureFacts) -> String {
         if interface.foreign_packets > 0 {
             let (packets, link) = (interface.foreign_packets, &interface.link_type);
             lines.push(format!(
-                "{name}: {packets} packets NOT READ: captured as link type {link}, expected Ethernet"
+                "{name}: {packets} packets NOT READ: captured with link type {link}, expected Ethernet"
             ));
             continue;
         }
         let lost = match interface.dropped {
             Some(0) => String::new(),
             Some(lost) => format!(", {lost} LOST by the capture: missing frames may be among them"),
-            None => ", losses of the capture unknown".to_owned(),
+            None => ", losses during capture unknown".to_owned(),
         };
         lines.push(format!("{name}: {end}, {} EtherCAT frames{lost}", interface.frames));
     }
@@ -93,19 +93,19 @@ fn described(facts: &CaptureFacts) -> String {
     lines.extend(shortened(facts));
     lines.extend((facts.cut_behind_packets > 0).then(|| {
         format!(
-            "{} frames cut behind their datagrams: stamps that a probe on the wire puts there would be lost; capture whole frames \
-             with `tcpdump -s 0`",
+            "{} frames cut after their datagrams, where a probe on the wire adds its timestamps; capture whole frames with `tcpdump -s 0`",
             facts.cut_behind_packets
         )
     }));
     lines.extend((facts.unstamped_packets > 0).then(|| {
         format!("{} packets without a time stamp (simple packet blocks) NOT READ", facts.unstamped_packets)
     }));
+    lines.extend((facts.damaged_packets > 0).then(|| {
+        format!("{} packets NOT READ: their description in the file is wrong", facts.damaged_packets)
+    }));
     lines.extend(
-        (facts.damaged_packets > 0)
-            .then(|| format!("{} packets NOT READ: the file describes them wrongly", facts.damaged_packets)),
+        facts.cut.as_ref().map(|cut| format!("the file is truncated and was read up to that point: {cut}")),
     );
-    lines.extend(facts.cut.as_ref().map(|cut| format!("the file is read up to where it breaks off: {cut}")));
     lines.join("\n")
 }
 
@@ -113,8 +113,8 @@ fn described(facts: &CaptureFacts) -> String {
 fn shortened(facts: &CaptureFacts) -> Option<String> {
     (facts.cut_packets > 0).then(|| {
         format!(
-            "{} frames CUT by the capture (to {} bytes): they are judged without their working counters; capture whole frames \
-             with `tcpdump -s 0`",
+            "{} frames CUT by the capture (to {} bytes): they are judged without their working counters. Capture whole frames with \
+             `tcpdump -s 0`",
             facts.cut_packets, facts.cut_to_bytes
         )
     })
@@ -126,14 +126,14 @@ fn judged(file: &Path, facts: &CaptureFacts, report: &Report) -> CommandResult {
     if report.judges() {
         return Ok(ExitCode::SUCCESS);
     }
-    let cut = facts.cut.as_ref().map_or(String::new(), |why| format!(" before it breaks off ({why})"));
+    let cut = facts.cut.as_ref().map_or(String::new(), |why| format!(" before it ends abruptly ({why})"));
     let mut reasons: Vec<String> = facts
         .interfaces
         .iter()
         .filter(|interface| interface.foreign_packets > 0)
         .map(|interface| {
             let (packets, link) = (interface.foreign_packets, &interface.link_type);
-            format!("{packets} packets were captured as link type {link}, expected Ethernet: capture at one interface of the bus")
+            format!("{packets} packets were captured with link type {link}, expected Ethernet: capture at one interface of the bus")
         })
         .collect();
     reasons.extend(shortened(facts));
@@ -147,8 +147,8 @@ fn judged(file: &Path, facts: &CaptureFacts, report: &Report) -> CommandResult {
 /// The application's stamps, of a run directory or a CSV file.
 fn app_log(path: &Path, clock_offset_ns: Option<i64>) -> Result<AppLog, Box<dyn std::error::Error>> {
     let offset_ns = clock_offset_ns.ok_or(
-        "--run: the capture does not say how its clock stands to CLOCK_MONOTONIC, in which a run is reported. Capture with \
-         `takt segment --capture` or `takt ethercat capture`, or give --clock-offset-ns (CLOCK_REALTIME less CLOCK_MONOTONIC)",
+        "--run: the capture does not state the offset of its clock from CLOCK_MONOTONIC, which a run uses. Capture with `takt segment \
+         --capture` or `takt ethercat capture`, or give --clock-offset-ns (CLOCK_REALTIME less CLOCK_MONOTONIC)",
     )?;
     let log = if path.is_dir() {
         let dir = RunDir::open(path)?;
@@ -169,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// What `takt ethercat analyse` says of `bytes`: the error, or `None` for success.
+    /// Runs `takt ethercat analyse` on `bytes`: the error, or `None` for success.
     fn analysed(bytes: &[u8], json: bool) -> Option<String> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("bus.pcapng");
@@ -198,7 +198,7 @@ mod tests {
             let error = analysed(&head, json).unwrap();
             assert!(error.contains("nothing to judge: no cyclic EtherCAT frame in"), "{error}");
             let error = analysed(&broken, json).unwrap();
-            assert!(error.contains("bus.pcapng before it breaks off"), "{error}");
+            assert!(error.contains("bus.pcapng before it ends abruptly"), "{error}");
         }
     }
 }

@@ -11,11 +11,11 @@ use crate::args::{Export, Format};
 use crate::registry::ROBOTS;
 
 pub fn run(args: &Export) -> CommandResult {
-    // Whoever reads the exported file has no seal to look at. What is no run is refused below.
+    // Readers of the exported file cannot check the seal. What is no run is refused below.
     let dir = RunDir::open(&args.run).ok();
     let header = dir.as_ref().and_then(|dir| dir.header().ok());
     if let Some(doubt) = dir.zip(header).and_then(|(dir, header)| dir.seal_state().doubt_of(&header)) {
-        eprintln!("takt: {}: {doubt}; what is exported proves nothing", args.run.display());
+        eprintln!("takt: {}: {doubt}; the exported data proves nothing", args.run.display());
     }
     if args.format == Format::Mcap {
         return to_mcap(args);
@@ -45,10 +45,10 @@ pub fn run(args: &Export) -> CommandResult {
 
 fn to_mcap(args: &Export) -> CommandResult {
     let Some(path) = &args.out else {
-        return Err("MCAP is no text: name its file with --out FILE.mcap".into());
+        return Err("MCAP is a binary format: name its file with --out FILE.mcap".into());
     };
     if args.measure.is_some() {
-        return Err("--format mcap has all measures: leave --measure out".into());
+        return Err("--format mcap exports all measures: omit --measure".into());
     }
     let written =
         mcap(&args.run, &ROBOTS.supplements(), || Ok(BufWriter::new(takt_files::create_output(path)?)))

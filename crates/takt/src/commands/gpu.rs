@@ -16,22 +16,27 @@ use crate::args::gpu::{Gpu, GpuCheck, GpuKernels};
 
 /// In the order of the check. Limits together are at most nine minutes.
 const STEPS: &[Plan] = &[
-    plan("device", "driver, compilers and device, as they say of themselves", 20.0, 1.0),
+    plan("device", "driver, compilers and device, as they report themselves", 20.0, 1.0),
     plan("kernels", "every kernel compiled and loaded; results against the CPU's", 50.0, 1.0),
-    plan("answers", "perception against the CPU's on random scenes and the shipped recording", 50.0, 24.0),
-    plan("clock", "the device's clock on this machine's", 20.0, 5.0),
-    plan("streams", "priorities, order, graphs, and what launching and waiting cost", 35.0, 15.0),
-    plan("budgets", "waiting under budgets with interference, and late work", 35.0, 15.0),
+    plan(
+        "answers",
+        "perception compared with the CPU's, on random scenes and the shipped recording",
+        50.0,
+        24.0,
+    ),
+    plan("clock", "the device's clock against this machine's", 20.0, 5.0),
+    plan("streams", "priorities, order, graphs, and the cost of launching and waiting", 35.0, 15.0),
+    plan("budgets", "waiting with budgets under interference, and late work", 35.0, 15.0),
     plan("cameras", "five cameras at 30 and 90 FPS through geometry", 65.0, 40.0),
     plan("networks", "five cameras at 30 and 90 FPS through networks", 75.0, 40.0),
-    plan("interference", "other work on the device, with and without what is done about it", 65.0, 45.0),
+    plan("interference", "other work on the device, with and without mitigations", 65.0, 45.0),
     plan(
         "sharing",
-        "another program on the device: by turns, in short time slices, under MPS with limits",
+        "another program on the device: taking turns, in short time slices, and under MPS with limits",
         35.0,
         12.0,
     ),
-    plan("growth", "the device's memory for the time that is left", 20.0, 0.0),
+    plan("growth", "the device's memory, for the remaining time", 20.0, 0.0),
     plan("hang", "a kernel that never ends", 35.0, 1.0),
     plan("loss", "a lost context, and a killed perception process", 35.0, 1.0),
 ];
@@ -137,7 +142,7 @@ fn kernels(args: &GpuKernels) -> CommandResult {
         }
         eprintln!("NVRTC {major}.{minor} ({})", compiler.path().display());
     }
-    println!("Take the folder along, and set {}={}", prebuilt::VARIABLE, args.folder.display());
+    println!("Copy the folder to the robot, and set {}={}", prebuilt::VARIABLE, args.folder.display());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -91,7 +91,7 @@ fn campaign_of(args: &Run) -> Result<CampaignFile, Box<dyn std::error::Error>> {
     let seconds = match (args.iterations, file.rate_hz()) {
         (Some(iterations), Some(rate_hz)) => Some(iterations as f64 / rate_hz),
         (Some(_), None) => {
-            return Err(format!("--iterations: {} has no fixed rate; say --seconds", file.robot()).into());
+            return Err(format!("--iterations: {} has no fixed rate; pass --seconds", file.robot()).into());
         }
         (None, _) => args.seconds,
     };

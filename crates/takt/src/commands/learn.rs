@@ -24,7 +24,7 @@ use crate::print;
 
 /// Time between two looks at the events, as the manager's.
 const POLL: Duration = Duration::from_millis(15);
-/// Where the goals go unless said otherwise; a number is added where it is taken.
+/// Default name of the goals file; a number is added if it exists.
 const FILE: &str = "takt-goals.toml";
 /// Numbers that are tried.
 const MAX_FILES: u32 = 1000;
@@ -89,7 +89,7 @@ fn recorded(
     Ok(learn::from_recording(|| Recording::open(folder), platform, options)?)
 }
 
-/// What was learnt of the command, and how it ended where nobody asked it to.
+/// Learns from the command. Also returns its exit status if it ended on its own.
 fn launched(
     args: &args::Manage,
     options: Options,
@@ -148,7 +148,7 @@ where
     let until = args.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
     let mut learner = Learner::new(source, options)?;
     if args.seconds.is_none() {
-        eprintln!("takt: learning until Ctrl-C or the program's end (--seconds N ends it by itself)");
+        eprintln!("takt: learning until Ctrl-C or the program's end (--seconds N stops after N seconds)");
     }
     while learner.step(monotonic_ns())? {
         let over = stop.load(Ordering::Acquire) || until.is_some_and(|until| Instant::now() >= until);
@@ -158,13 +158,13 @@ where
         std::thread::sleep(POLL);
     }
     at_end(learner.source_mut());
-    // What came before the end.
+    // The events before the end.
     let now_ns = monotonic_ns();
     learner.step(now_ns)?;
     Ok(learner.finish(now_ns, platform))
 }
 
-/// Where the goals file goes.
+/// Destination of the goals file.
 #[derive(Debug)]
 struct Output {
     path: PathBuf,
@@ -179,7 +179,7 @@ impl Output {
         let path = match &args.goals {
             Some(path) if path.symlink_metadata().is_ok() && !overwrite => {
                 return Err(format!(
-                    "{} is there already, and --learn writes a new goals file: name another one, or add --overwrite",
+                    "{} already exists, and --learn writes a new goals file: name another one, or add --overwrite",
                     path.display()
                 ));
             }
@@ -221,7 +221,5 @@ fn free() -> Result<PathBuf, String> {
         .chain(numbered)
         .map(PathBuf::from)
         .find(|path| path.symlink_metadata().is_err())
-        .ok_or_else(|| {
-            format!("{FILE} and {MAX_FILES} more are there already: name a file, or add --overwrite")
-        })
+        .ok_or_else(|| format!("{FILE} and {MAX_FILES} more already exist: name a file, or add --overwrite"))
 }

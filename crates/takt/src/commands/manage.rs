@@ -39,9 +39,9 @@ pub fn run(args: &args::Manage) -> CommandResult {
         let state = args.state.clone().unwrap_or_else(restore::default_path);
         match restore::restore(&mut Linux::new(), &state)? {
             Some(restored) => println!("{restored}"),
-            None => println!("{}: no manager has left anything to be restored", state.display()),
+            None => println!("{}: no manager has left anything to restore", state.display()),
         }
-        // What a run's placement left, where even its watchdog was killed.
+        // Remains of a run's placement whose watchdog was killed, too.
         if args.state.is_none()
             && let Some(restored) = restore::restore(&mut Linux::new(), &PinOptions::default().state)?
         {
@@ -51,7 +51,7 @@ pub fn run(args: &args::Manage) -> CommandResult {
     }
     if args.screen && !terminal::is_possible() {
         return Err(
-            "--screen: standard input and output are not both a terminal; leave it out for the log".into()
+            "--screen: standard input and output are not both terminals; omit it to get the log".into()
         );
     }
     if args.learn {
@@ -72,8 +72,7 @@ pub fn run(args: &args::Manage) -> CommandResult {
     let mut goals = Goals::read(path)?;
     goals.options.policy = args.policy.unwrap_or(goals.options.policy);
     if args.soft && goals.options.policy == Policy::RosLlama {
-        return Err("--soft: the manager of the paper has no reservations that go on at best effort. Leave it out, or \
-                    choose --policy takt"
+        return Err("--soft: the paper's manager has no reservations that continue at best effort. Omit it, or choose --policy takt"
             .into());
     }
     // Kept open: its path may come to mean another folder during the run.
@@ -135,20 +134,20 @@ fn examine_hosts(args: &args::Manage, goals: &Goals, hosts: &[Host], emit: Optio
         let traces: Vec<PathBuf> = hosts.iter().flat_map(|host| host.traces.clone()).collect();
         let seen = recorded::examine(|| Recording::together(&traces), goals, &platform, &options)?;
         eprintln!(
-            "takt: {} hosts, read together: their clocks agree to {} ms by [network] clock_error",
+            "takt: {} hosts, read together: their clocks agree within {} ms according to [network] clock_error",
             hosts.len(),
             error_ns as f64 / 1e6
         );
         return show_recorded(args, &seen, emit);
     }
     if args.dot.is_some() || args.page.is_some() || emit.is_some() {
-        return Err("--dot, --page and --emit: this recording is of several hosts. Give the folder of one of them, or state in the goals \
-                    file how far their clocks are apart ([network] clock_error = \"1 ms\")"
+        return Err("--dot, --page and --emit: this recording covers several hosts. Name the folder of one of them, or state in the goals \
+             file how far their clocks are apart ([network] clock_error = \"1 ms\")"
             .into());
     }
     eprintln!(
-        "takt: {} hosts, read one by one: how far their clocks are apart is not known. State it in the goals file to read them together: \
-         [network] clock_error = \"1 ms\"",
+        "takt: {} hosts, read one by one, because the difference between their clocks is unknown. To read them together, state it in the \
+         goals file: [network] clock_error = \"1 ms\"",
         hosts.len()
     );
     let mut read = Vec::new();
@@ -243,17 +242,15 @@ fn launch(
 /// with the command's own number, of which 1 and 2 mean something else here.
 pub(super) fn failed_by_itself(status: Option<ExitStatus>) -> Result<(), String> {
     match status.filter(|status| !status.success()) {
-        Some(status) => {
-            Err(format!("the command failed by itself ({status}); the result above ends with it"))
-        }
+        Some(status) => Err(format!("the command itself failed ({status}); the results above end there")),
         None => Ok(()),
     }
 }
 
-/// What would not end, in words.
+/// Reports the processes that would not end.
 pub(super) fn left_over(count: usize) {
     if count > 0 {
-        eprintln!("takt: {count} processes that the command started run on and cannot be ended");
+        eprintln!("takt: {count} processes started by the command are still running and cannot be stopped");
     }
 }
 
@@ -286,8 +283,8 @@ fn attach(args: &args::Manage, goals: Goals, pids: &[u32], emit: Option<&Folder>
 /// Follows an LTTng session until it is destroyed.
 fn follow(args: &args::Manage, goals: Goals, folder: &Path, emit: Option<&Folder>) -> CommandResult {
     if !args.observe {
-        return Err("--lttng: parts of a session come seconds late, and from any container, so that nothing is enacted by them: add --observe, or \
-                    start the command under takt manage"
+        return Err("--lttng: the parts of a session arrive seconds late, and from any container, so takt manage can only observe them: add \
+             --observe, or start the command under takt manage"
             .into());
     }
     let stop = stop_flag()?;
@@ -316,7 +313,7 @@ fn follow(args: &args::Manage, goals: Goals, folder: &Path, emit: Option<&Folder
         }
         if parts.last_part().is_none() {
             eprintln!(
-                "takt: {}: no finished part came. Rotate the session: lttng enable-rotation --session=NAME --timer=1s",
+                "takt: {}: no finished part arrived. Rotate the session: lttng enable-rotation --session=NAME --timer=1s",
                 folder.display()
             );
         }
@@ -352,7 +349,7 @@ fn options(args: &args::Manage) -> Result<Options, Box<dyn std::error::Error>> {
         kept: super::outputs::kept(args)?,
         ..Options::default()
     };
-    // Who only looks wants to see what has ended, too.
+    // Observers want to see processes that have ended, too.
     options.model.keep_ended = args.observe;
     if let Some(state) = &args.state {
         options.enact.state = state.clone();
@@ -456,7 +453,7 @@ fn report(args: &args::Manage, finished: &Finished, emit: Option<&Folder>) -> Co
 pub(super) fn seen(events: u64) -> Result<(), &'static str> {
     match events {
         0 => Err(
-            "nothing was seen: is it a program on rclcpp, and did it run a callback? `takt manage --help` names what can be observed",
+            "no callback was seen: does the program use rclcpp, and did it run a callback? `takt manage --help` lists what can be observed",
         ),
         _ => Ok(()),
     }

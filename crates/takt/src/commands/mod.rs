@@ -67,5 +67,5 @@ use std::process::ExitCode;
 
 pub use crate::ending::flag as stop_flag;
 
-/// What a command ends with.
+/// Result of a command.
 pub type CommandResult = Result<ExitCode, Box<dyn std::error::Error>>;

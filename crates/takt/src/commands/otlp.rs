@@ -9,10 +9,10 @@ use takt_stats::Verdict;
 /// Time between two requests, unless OTEL_METRIC_EXPORT_INTERVAL says otherwise.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long a program that ends waits for its last words to be sent.
+/// Time that a program at its end waits for its last messages to be sent.
 const LAST: Duration = Duration::from_secs(5);
 
-/// What is late, by cause.
+/// Lateness by cause.
 pub const LATE: [&str; 3] =
     ["takt.late", "{release}", "Releases that were late or whose job ended late, by cause."];
 
@@ -46,11 +46,12 @@ fn interval() -> Result<Duration, String> {
     let Ok(text) = std::env::var(name) else { return Ok(INTERVAL) };
     match text.trim().parse() {
         Ok(ms @ 100..=3_600_000) => Ok(Duration::from_millis(ms)),
-        _ => Err(format!("{name}={text}: accepted are milliseconds, 100 to 3600000")),
+        _ => Err(format!("{name}={text}: expected milliseconds, 100 to 3600000")),
     }
 }
 
-/// Who reports: as OpenTelemetry's conventions name it, with what its variables add.
+/// The reporting resource, named by OpenTelemetry's conventions, with the additions of its
+/// variables.
 fn resource(about: &[(&str, String)]) -> Result<Vec<(String, Value)>, String> {
     let uname = rustix::system::uname();
     let host = uname.nodename().to_string_lossy().into_owned();
@@ -94,7 +95,7 @@ impl Telemetry {
         self.0.log(Record { event: event.to_owned(), severity, body, attributes });
     }
 
-    /// Sends what is left. What did not arrive is reported, and changes nothing else.
+    /// Sends what is left. Undelivered data is reported and changes nothing else.
     pub fn finish(self) {
         if let Some(trouble) = self.0.finish(LAST).trouble() {
             eprintln!("--otlp: {trouble}; the run is not affected");
@@ -105,7 +106,7 @@ impl Telemetry {
 /// One for the verdict that was reached: what counts robots by verdict adds them up.
 fn fill_verdict(points: &mut Points, verdict: Verdict) {
     // A unit in braces is none; without any, VictoriaMetrics takes that of the metric before.
-    let about = ["takt.verdict", "{verdict}", "1 of the verdict that was reached."];
+    let about = ["takt.verdict", "{verdict}", "1 for the verdict that was reached."];
     points.gauge(about, &[("verdict", &verdict.to_string())], 1.0);
 }
 
@@ -134,7 +135,7 @@ pub mod of_run {
 
     use super::{LATE, Telemetry, cause, link};
 
-    /// What a run knows at its end.
+    /// Values that a run knows at its end.
     #[derive(Debug, Default)]
     pub struct AtEnd {
         /// Causes of late releases, of a run with a flight recorder.
@@ -161,7 +162,7 @@ pub mod of_run {
     pub fn fill(points: &mut Points, live: &LiveMeasures, known: &Known) {
         for one in live.read() {
             let labels = [("measure", one.name.as_str())];
-            let about = "Times of the measured window, from a run's collector.";
+            let about = "Times in the measured window, from a run's collector.";
             points.times([metric(&one.name), about], &labels, &one.values);
             let mut misses = |cause: &str, count: u64| {
                 let about = ["takt.misses", "{job}", "Deadlines missed: late, or without a job."];
@@ -243,12 +244,12 @@ pub mod of_watch {
                 points.times(["takt.lateness", "From the release to the CPU."], &labels, lateness);
                 points.times(["takt.response", "From the release to the sleep after."], &labels, response);
             }
-            points.sum(["takt.releases", "{release}", "Cycles that were seen."], &labels, thread.releases);
+            points.sum(["takt.releases", "{release}", "Observed cycles."], &labels, thread.releases);
             points.sum(
                 [
                     "takt.releases.missed",
                     "{release}",
-                    "Releases that the period asks for and that did not come.",
+                    "Releases that were due by the period but did not happen.",
                 ],
                 &labels,
                 thread.missed,
@@ -262,15 +263,11 @@ pub mod of_watch {
                 late("not-looked-at", thread.unjudged);
             }
         }
-        points.sum(
-            ["takt.events.lost", "{event}", "Events of the kernel that were lost."],
-            &[],
-            report.lost_events,
-        );
+        points.sum(["takt.events.lost", "{event}", "Kernel events that were lost."], &[], report.lost_events);
     }
 
-    /// Nobody has said what a watched program must keep, so there is no verdict. What was late is
-    /// reported, with where to look at it.
+    /// Nobody has said what a watched program must keep, so there is no verdict. Late cycles are
+    /// reported, with a pointer to their details.
     pub fn conclude(telemetry: &Telemetry, report: &Report) {
         let late: u64 = report.threads.iter().map(|thread| thread.late).sum();
         let releases: u64 = report.threads.iter().map(|thread| thread.releases).sum();
@@ -304,7 +301,7 @@ pub mod of_manager {
 
     use super::Telemetry;
 
-    /// What is known at the end, for the thread that sends.
+    /// Values known at the end, for the sending thread.
     pub type AtEnd = Arc<OnceLock<Status>>;
 
     /// Asked once the manager has ended.
@@ -325,7 +322,7 @@ pub mod of_manager {
                 points.gauge(["takt.chain.bound", "s", "Bound on the latency."], &labels, seconds(bound_ns));
             }
             points.gauge(
-                ["takt.chain.guaranteed", "{chain}", "Whether the bound keeps the goal."],
+                ["takt.chain.guaranteed", "{chain}", "Whether the bound meets the goal."],
                 &labels,
                 yes(state == "guaranteed"),
             );
@@ -335,7 +332,7 @@ pub mod of_manager {
                 chain.violations,
             );
             points.sum(
-                ["takt.chain.dropped", "{instance}", "Instances that never came to the end."],
+                ["takt.chain.dropped", "{instance}", "Instances that never completed."],
                 &labels,
                 chain.dropped,
             );

@@ -1,5 +1,5 @@
-//! What `takt manage` leaves behind beside its report: the model for the next start, and the plan
-//! as settings for other programs.
+//! Files of `takt manage` besides its report: the model for the next start, and the plan as
+//! settings for other programs.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use takt_model::Model;
 
 use crate::args;
 
-/// What an earlier run kept, for a run that begins; `None`: nothing is kept. What cannot be used is
-/// said, and the run begins anew.
+/// Stored model of an earlier run, for a run that begins; `None`: no model is stored. An unusable
+/// model is reported, and the run starts without one.
 pub fn kept(args: &args::Manage) -> Result<Option<Kept>, String> {
     let Some(path) = model_path(args) else { return Ok(None) };
     let usable = || -> std::io::Result<(Kept, Option<String>)> {
@@ -31,7 +31,7 @@ pub fn kept(args: &args::Manage) -> Result<Option<Kept>, String> {
         // A file that was named is meant; the usual place only helps.
         Err(error) if args.model.is_some() => Err(format!("--model {}: {error}", path.display())),
         Err(error) => {
-            eprintln!("takt: {}: {error}: the model is not kept", path.display());
+            eprintln!("takt: {}: {error}: the model is not stored", path.display());
             Ok(None)
         }
     }
@@ -76,7 +76,7 @@ pub fn check_emit(args: &args::Manage) -> Result<Option<Folder>, String> {
     let folder = Folder::trusted(path, invoking()).map_err(failed)?;
     if !folder.names().map_err(failed)?.is_empty() && !args.overwrite {
         return Err(format!(
-            "--emit {}: there is something in it already: name an empty or a new folder, or add --overwrite",
+            "--emit {}: the folder is not empty: name an empty or a new one, or add --overwrite",
             path.display()
         ));
     }
@@ -96,11 +96,11 @@ pub fn emit(
 ) -> Result<(), String> {
     let (Some(folder), Some(into)) = (&args.emit, into) else { return Ok(()) };
     let Some(plan) = plan else {
-        return Err(format!("--emit {}: there was no plan; let it run for longer", folder.display()));
+        return Err(format!("--emit {}: there was no plan yet; let it run for longer", folder.display()));
     };
     if plan.reservations.is_empty() && plan.best_effort.is_empty() {
         return Err(format!(
-            "--emit {}: the last plan reserves nothing to be written: where the processes had ended by then, end before them with --seconds",
+            "--emit {}: the last plan has no reservations to write. If the processes had already ended by then, stop earlier with --seconds",
             folder.display()
         ));
     }
@@ -116,6 +116,6 @@ pub fn emit(
         };
         write().map_err(|error| failed(&folder.join(&path), error))?;
     }
-    eprintln!("takt: settings of the plan are in {}", folder.display());
+    eprintln!("takt: the plan's settings are in {}", folder.display());
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::args;
 /// `takt compare --by`
 pub fn compare(args: &args::Compare) -> CommandResult {
     let [place] = &args.sides[..] else {
-        return Err(format!("--by compares within one store, {} are given", args.sides.len()).into());
+        return Err(format!("--by compares within one store, but {} are given", args.sides.len()).into());
     };
     let store = Arc::new(store::open(&place.to_string_lossy())?);
     let options = Options {
@@ -68,7 +68,8 @@ impl Places {
         }
         match condition {
             Some(text) if places._views.is_empty() => {
-                let why = "none of what is given is a store, and only their runs have columns".to_owned();
+                let why =
+                    "none of the arguments is a store, and only runs in a store have columns".to_owned();
                 Err(QueryError::Where { text: text.to_owned(), why }.into())
             }
             _ => Ok(places),

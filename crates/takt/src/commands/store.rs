@@ -36,7 +36,7 @@ pub fn run(what: &args::Store) -> CommandResult {
                 pruned.runs,
                 pruned.objects,
                 pruned.bytes,
-                if *dry_run { "would be taken away" } else { "taken away" }
+                if *dry_run { "would be removed" } else { "taken away" }
             );
             Ok(ExitCode::SUCCESS)
         }
@@ -78,7 +78,7 @@ pub fn put<'a>(place: &str, paths: impl Iterator<Item = &'a Path>) -> Result<(),
                 }
                 Err(error) => {
                     return Err(format!(
-                        "{error}; the run is whole at {}: takt store put {place} {} when the store can be had",
+                        "{error}; the run is complete at {}. When the store is reachable again: takt store put {place} {}",
                         run.path().display(),
                         path.display()
                     )
@@ -88,7 +88,7 @@ pub fn put<'a>(place: &str, paths: impl Iterator<Item = &'a Path>) -> Result<(),
             let how = if stored.new { "stored" } else { "was there" };
             let mended = match stored.mended {
                 0 => String::new(),
-                one => format!("; damaged there and sent again: {one} objects"),
+                one => format!("; {one} damaged objects were sent again"),
             };
             eprintln!(
                 "{}: {how} as {} ({} bytes sent{mended})",
@@ -121,7 +121,7 @@ fn ls(place: &str, json: bool) -> CommandResult {
         if entry.configuration.is_empty() { entry.label.clone() } else { entry.configuration.clone() }
     };
     for entry in &runs {
-        // Whoever stored the run chose these texts, and a terminal obeys control characters.
+        // The author of the stored run chose these texts, and a terminal obeys control characters.
         let [started, robot, name, kernel, of] =
             [&entry.started_utc, &entry.robot, &entry.name, &entry.kernel, &of(entry)]
                 .map(|text| takt_report::clean(text));

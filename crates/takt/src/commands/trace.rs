@@ -23,7 +23,7 @@ pub fn run(args: &Trace) -> CommandResult {
         && !folder.is_dir()
     {
         return Err(format!(
-            "--perfetto: {} is no folder; name a file in one that is there",
+            "--perfetto: {} is not a folder; name a file in an existing one",
             folder.display()
         )
         .into());

@@ -29,7 +29,7 @@ pub fn run(args: &Tune) -> CommandResult {
     if let Some(of) = args.watchdog {
         let changed = journal::watchdog(&state, of)?;
         if !changed.is_empty() {
-            eprintln!("takt: the search was killed: {} settings were put back", changed.len());
+            eprintln!("takt: the search was killed; {} settings were restored", changed.len());
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -87,7 +87,7 @@ pub fn run(args: &Tune) -> CommandResult {
         }
         tuned => tuned?,
     };
-    // What is shown in guests is shown without the loop, whose load would only make them slower.
+    // Guests show their settings without the loop, whose load would only make them slower.
     let folder = if args.list && !args.guests { None } else { Some(folder(args.out.as_deref())?) };
     if let (true, false, Some(folder)) = (args.guests, report.stopped, &folder)
         && let Err(error) = tune_guests::show(&mut report, &args.kernel, &folder.join("guests"))
@@ -102,7 +102,7 @@ pub fn run(args: &Tune) -> CommandResult {
     } else {
         print!("{}", print::tuned(&report));
     }
-    // What was asked for is a whole search.
+    // The user requested a complete search.
     Ok(if report.stopped { ExitCode::from(2) } else { ExitCode::SUCCESS })
 }
 
@@ -116,7 +116,7 @@ fn read(mut summary: ChildStdout) -> JoinHandle<String> {
     })
 }
 
-/// What a robot's run says of itself.
+/// The verdict of a robot's run.
 fn verdict(summary: JoinHandle<String>) -> Option<String> {
     let summary: serde_json::Value = serde_json::from_str(&summary.join().ok()?).ok()?;
     Some(summary.get("sentence")?.as_str()?.to_owned())
@@ -124,8 +124,8 @@ fn verdict(summary: JoinHandle<String>) -> Option<String> {
 
 fn restore(state: &Path) -> CommandResult {
     match revert(state) {
-        Ok(changed) => println!("{} settings were put back.", changed.len()),
-        Err(DoctorError::NothingApplied { .. }) => println!("Nothing is left of a search."),
+        Ok(changed) => println!("{} settings were restored.", changed.len()),
+        Err(DoctorError::NothingApplied { .. }) => println!("No search has left anything to restore."),
         Err(error) => return Err(error.into()),
     }
     Ok(ExitCode::SUCCESS)

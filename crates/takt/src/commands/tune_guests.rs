@@ -19,7 +19,7 @@ const RELEASES: f64 = 1000.0;
 const SECONDS: std::ops::RangeInclusive<f64> = 0.5..=5.0;
 /// Rates that the cyclic task takes, and that a guest keeps up with.
 const RATES_HZ: std::ops::RangeInclusive<f64> = 10.0..=2000.0;
-/// What goes on beside the loop: paths of the kernel that hold up others, as in the UAV paper.
+/// Load beside the loop: kernel paths that delay other threads, as in the UAV paper.
 const LOAD: &str = "uav";
 /// The second CPU: that of the parameters ([`takt_tune::Proposed::for_guest`]).
 const CPU: &str = "1";
@@ -56,7 +56,7 @@ fn side(row: &KernelRow) -> Result<GuestSide, String> {
             let skipped = row.skipped.unwrap_or(0);
             Ok(GuestSide { releases: row.count, skipped, median_us, p99_us, worst_us })
         }
-        _ => Err(format!("no guest came to its end: {}", row.labels.join("; "))),
+        _ => Err(format!("no guest completed: {}", row.labels.join("; "))),
     }
 }
 

@@ -20,7 +20,7 @@ use super::{CommandResult, stop_flag};
 use crate::args;
 use crate::print;
 
-/// What a command that is asked to end gets, one after the other, and the patience with each.
+/// Signals that ask a command to end, in this order, with the patience for each.
 const ASKED: [(Signal, Duration); 3] = [
     (Signal::INT, Duration::from_secs(5)),
     (Signal::TERM, Duration::from_secs(5)),
@@ -101,9 +101,7 @@ pub fn run(args: &args::Watch) -> CommandResult {
                 recording.discard();
                 if let Some((status, true)) = ended {
                     let how = print::ending(status.code(), status.signal());
-                    return Err(
-                        format!("the command ended {how} before anything of it could be watched").into()
-                    );
+                    return Err(format!("the command ended {how} before takt could watch it").into());
                 }
             }
             return Err(error.into());
@@ -115,7 +113,7 @@ pub fn run(args: &args::Watch) -> CommandResult {
     report.ended_by_itself = ended.map(|(_, by_itself)| by_itself);
     report.run_dir = Some(recording.path().to_owned());
     if let Some(error) = recording.failed() {
-        report.notes.push(format!("the run directory is not whole: {error}"));
+        report.notes.push(format!("the run directory is incomplete: {error}"));
     }
     #[cfg(feature = "otlp")]
     if let Some(telemetry) = telemetry {
@@ -133,18 +131,18 @@ pub fn run(args: &args::Watch) -> CommandResult {
     } else {
         print!("{}", print::watched(&report));
     }
-    // What was asked for, loops and their causes, is not there.
+    // The requested result, loops and their causes, is missing.
     let nothing = report.threads.is_empty() && report.links.iter().all(|link| link.packets == 0);
     if nothing && report.untraced.is_none() {
         eprintln!(
-            "takt: {}: nothing of it was seen to wake up, so there is no loop to report of",
+            "takt: {}: none of its threads was seen to wake up, so there is no loop to report",
             report.target
         );
         let notes = report.notes.iter().filter(|note| note.starts_with("missing: "));
         notes.for_each(|note| eprintln!("takt: {note}"));
     }
     if let Some(error) = recording.failed() {
-        eprintln!("takt: the run directory is not whole; the report above is: {error}");
+        eprintln!("takt: the run directory is incomplete, but the report above is complete: {error}");
     }
     let named = |link: &Endpoint| report.links.iter().any(|one| one.name.starts_with(&link.to_string()));
     let not_followed = !args.link.iter().all(named);
@@ -160,7 +158,7 @@ pub fn run(args: &args::Watch) -> CommandResult {
     Ok(if args.check && failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-/// What runs already and is to be watched.
+/// Finds the running processes to watch.
 fn running(args: &args::Watch) -> Result<Target, takt_watch::WatchError> {
     Ok(match (args.pid, &args.name, &args.cgroup) {
         (Some(pid), ..) => Target::Process(pid),
@@ -186,7 +184,7 @@ fn ended(child: &mut Child, stop: &AtomicBool) -> std::io::Result<(ExitStatus, b
     }
 }
 
-/// What a command prints while the screen is the watch's: the end of it is shown afterwards.
+/// Output of a command while the watch uses the screen: the end of it is shown afterwards.
 #[derive(Debug, Clone, Default)]
 struct Output(Arc<Mutex<VecDeque<u8>>>);
 
@@ -210,10 +208,10 @@ impl Output {
 
     /// Prints it.
     fn show(&self) {
-        // What the command wrote last is read within that.
+        // The command's last output is read within that time.
         std::thread::sleep(Duration::from_millis(if Arc::strong_count(&self.0) > 1 { 50 } else { 0 }));
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Where nobody reads it there is nobody to complain to.
+        // Without a reader, there is nobody to inform.
         let _ = std::io::stderr().write_all(kept.make_contiguous());
         kept.clear();
     }
@@ -303,7 +301,7 @@ fn on_screen(
             match exit {
                 Ok(ViewExit::UserQuit) => stop.store(true, Ordering::Release),
                 Ok(ViewExit::Stopped) => {}
-                Err(error) => eprintln!("takt: --screen: {error}; watching goes on without"),
+                Err(error) => eprintln!("takt: --screen: {error}; watching continues without it"),
             }
         })
     };
@@ -322,7 +320,7 @@ fn on_screen(
     latest: &Latest,
 ) -> Result<Report, takt_watch::WatchError> {
     eprintln!(
-        "takt: --screen: this program was built without screens (feature `ros`); watching goes on without"
+        "takt: --screen: this program was built without screens (feature `ros`); watching continues without it"
     );
     watch(options, stop, Some(recording), &mut |report| keep(latest, report))
 }

@@ -31,7 +31,7 @@ pub fn run(args: &args::Workload) -> CommandResult {
         }
         None => args.load.system(),
     };
-    // What the bench starts as nodes is fitted already, and stays as it is.
+    // The nodes that the bench starts are already fitted and stay as they are.
     let (system, _) = system.fitted(takt_robot_ros::cores());
     if let (Some(node), Some(directory)) = (&args.node, &args.directory) {
         serve(&system, node, directory)?;

@@ -31,8 +31,8 @@ pub fn plan(plan: &Plan) -> String {
     out
 }
 
-/// Which factors are columns: those that vary, or all where none does; and the others with the
-/// value that all rows have.
+/// Factors that are columns: those that vary, or all if none does; and the others with the value
+/// that all rows have.
 fn columns(table: &Table) -> (Vec<usize>, Vec<String>) {
     let Some(first) = table.rows.first() else { return (Vec::new(), Vec::new()) };
     let same = |place: &usize| table.rows.iter().all(|row| row.factors[*place] == first.factors[*place]);
@@ -118,7 +118,7 @@ pub fn table(table: &Table) -> String {
         let _ = writeln!(out, "NOT THE SAME MACHINE: {} was {} and {}", d.fact, d.before, d.after);
     }
     if !same.is_empty() {
-        let _ = writeln!(out, "The same in all runs: {}", same.join(", "));
+        let _ = writeln!(out, "Identical in all runs: {}", same.join(", "));
     }
     if let Some(text) = table.scaled.as_ref().and_then(|scaled| ROBOTS.scaled_text(&table.robot, scaled)) {
         let _ = writeln!(out, "{text}");
@@ -174,7 +174,7 @@ pub fn scheduler_rows(rows: &[SchedulerRow]) -> String {
         );
         out.extend(r.sentence.iter().map(|sentence| format!("      {sentence}\n")));
         if r.diverged.is_some_and(|share| share > 0.0) {
-            let _ = writeln!(out, "      VEHICLE LOST; its errors are of the time until then");
+            let _ = writeln!(out, "      VEHICLE LOST; its errors cover the time until then");
         }
         for label in &r.labels {
             let _ = writeln!(out, "      {label}");
@@ -213,7 +213,7 @@ pub fn condition_rows(rows: &[ConditionRow]) -> String {
     out
 }
 
-/// Where the runs are that others make.
+/// State of the runs that other machines make.
 fn queued(queue: &Queue, done: usize, failed: usize, with_time: bool) -> String {
     let why = if queue.reason.is_empty() { String::new() } else { format!(" ({})", queue.reason) };
     let left = if with_time { format!(", about {} left", span(queue.left)) } else { String::new() };
@@ -236,7 +236,7 @@ impl CampaignProgress {
         Self { bar, left, failed: BTreeSet::new() }
     }
 
-    /// How many runs failed and were not made since.
+    /// Number of runs that failed and were not repeated since.
     pub fn failed(&self) -> usize {
         self.failed.len()
     }
@@ -261,10 +261,10 @@ impl CampaignProgress {
                 if self.bar.is_hidden() { format!("{what}, about {} left", span(*left)) } else { what }
             }
             Progress::Kept { run } => format!("{}: measured before", run.name),
-            Progress::Waits { run } => format!("{}: waits for its kernel", run.name),
+            Progress::Waits { run } => format!("{}: waiting for its kernel", run.name),
             Progress::End { run } => format!("{}: done", run.name),
             Progress::Failed { run, cause } => format!("{}: FAILED: {cause}", run.name),
-            Progress::Again { run } => format!("{}: is made again", run.name),
+            Progress::Again { run } => format!("{}: being repeated", run.name),
             Progress::Note(sentence) => (*sentence).to_owned(),
             Progress::Queue(queue) => {
                 self.left.set(queue.left);

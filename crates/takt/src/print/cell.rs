@@ -162,20 +162,19 @@ fn protective_distance(terms: &[ProtectiveTerm]) -> String {
     if stop + 1e-9 < needed {
         let _ = writeln!(
             out,
-            "    the robot is stopped below {stop:.3} m only: less than the formula asks for, accepted by \
-             ssm.accept_short_stop_distance"
+            "    the robot is stopped only below {stop:.3} m, less than the formula requires; ssm.accept_short_stop_distance accepts this"
         );
     }
     out
 }
 
-/// What the perception process answered and did.
+/// The perception process's answers and events.
 fn perception_process(w: &WorkerSummary) -> String {
     let driver = if w.driver.is_empty() { String::new() } else { format!(", driver {}", w.driver) };
     let mut out = format!("\n  Perception process ({}{driver}; {})\n", w.device, w.engine);
     let _ = writeln!(
         out,
-        "    {} frames answered in time: mean {:.2} ms, p99.9 {:.2} ms, worst {:.2} ms; of that work {:.2} ms, worst {:.2} ms",
+        "    {} frames answered in time: mean {:.2} ms, p99.9 {:.2} ms, worst {:.2} ms; computation {:.2} ms, worst {:.2} ms",
         w.answered, w.answer_ms.mean, w.answer_ms.p999, w.answer_ms.worst, w.work_ms.mean, w.work_ms.worst
     );
     for (stage, t) in &w.stages_ms {

@@ -1,5 +1,5 @@
-//! What was asked of the kernel and not granted, in one line: a cell without rights has some twenty
-//! of them, with one way out.
+//! Settings that were requested from the kernel but not granted, in one line: a cell without rights
+//! has some twenty of them, with one way out.
 
 /// Names that are written out.
 const NAMED: usize = 4;
@@ -24,7 +24,7 @@ pub fn not_granted(refused: &[String]) -> Option<String> {
     ))
 }
 
-/// What they are about: `perception-0` of `perception-0: policy: asked …`.
+/// Their subjects: `perception-0` of `perception-0: policy: requested …`.
 fn names<'a>(refused: impl Iterator<Item = &'a str>) -> String {
     let mut names: Vec<&str> =
         refused.map(|refused| refused.split_once(": ").map_or(refused, |(name, _)| name)).collect();
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn settings_with_one_fix_are_one_line() {
         assert_eq!(not_granted(&[]), None);
-        let one = "ssm: policy: asked rr:49, has other:5: no right. Fix: run as root".to_owned();
+        let one = "ssm: policy: requested rr:49, in effect other:5: no right. Fix: run as root".to_owned();
         assert_eq!(not_granted(std::slice::from_ref(&one)), Some(format!("NOT GRANTED {one}")));
         let all: Vec<String> =
             (0..16).map(|i| format!("perception-{i}: policy: no right. Fix: run as root")).collect();

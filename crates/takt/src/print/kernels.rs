@@ -44,7 +44,7 @@ pub fn kernel_list(listed: &[&Listed], hidden: usize, cache: &Path) -> String {
     out
 }
 
-/// How the kernels activated the task, of traced runs; two kernels side by side, as in the UAV
+/// The kernels' activation of the task in traced runs; two kernels side by side, as in the UAV
 /// paper's Table 6.
 fn activations(rows: &[KernelRow]) -> String {
     let mut out = String::new();
@@ -111,8 +111,8 @@ pub fn kernel_rows(rows: &[KernelRow], table: &Table) -> String {
     if time == "virtual" {
         let _ = writeln!(
             out,
-            "An instruction takes a nanosecond here, whatever it does: this compares the ways through the kernels and is no\n\
-             forecast of a board's microseconds."
+            "Every instruction takes one nanosecond here: this compares code paths through the kernels and does not predict\nmicroseconds \
+             on a board."
         );
     }
     let _ = writeln!(out, "Run directories: {}", table.dir);

@@ -1,4 +1,4 @@
-//! What `takt manage --learn` saw.
+//! Results of `takt manage --learn`.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -80,7 +80,11 @@ pub fn text(learnt: &Learnt, written: Option<&Path>) -> String {
         }
     }
     if learnt.left_out > 0 {
-        let _ = writeln!(text, "{} more pairs of ends are left out (--chains N)", learnt.left_out);
+        let _ = writeln!(
+            text,
+            "{} more pairs of end points are left out (--chains N shows more)",
+            learnt.left_out
+        );
     }
     match written {
         Some(path) => {
@@ -90,7 +94,7 @@ pub fn text(learnt: &Learnt, written: Option<&Path>) -> String {
                 path = path.display()
             );
         }
-        None => text.push_str("\nNo chain came to its end: no goals file was written\n"),
+        None => text.push_str("\nNo chain completed, so no goals file was written\n"),
     }
     text
 }

@@ -1,4 +1,4 @@
-//! What the manager found, did and cost.
+//! Findings, actions and cost of the manager.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -48,8 +48,7 @@ fn chain_json(chain: &ChainStatus) -> Value {
     })
 }
 
-/// How it went: the chains as they stand at the end, how they stood over the whole run, and the
-/// verdict on it.
+/// Outcome: the chains' state at the end, their record over the whole run, and the verdict on it.
 pub fn managed(status: &Status, verdict: &VerdictReport) -> String {
     let mut text = status.text();
     // Writing to a string cannot fail.
@@ -72,7 +71,7 @@ pub fn managed(status: &Status, verdict: &VerdictReport) -> String {
             let _ = writeln!(text, "  {at_s:8.1} s  {words}");
         }
         if unlisted > 0 {
-            let _ = writeln!(text, "  and {unlisted} more observations against it");
+            let _ = writeln!(text, "  and {unlisted} more failed assumptions");
         }
     }
     let _ = writeln!(text, "\n{}", verdict.sentence());
@@ -232,7 +231,7 @@ pub fn manager_table(table: &ManagerTable) -> String {
     for row in table.rows.iter().filter(|row| row.skipped > 0) {
         let _ = writeln!(
             text,
-            "{}, {}: {} more releases never ran, or had not ended when the nodes did",
+            "{}, {}: {} more releases never ran, or had not completed when the nodes ended",
             row.policy, row.chain, row.skipped
         );
     }
@@ -254,7 +253,7 @@ pub fn manager_table(table: &ManagerTable) -> String {
         });
         let _ = writeln!(
             text,
-            "Load: {}{}; on {} cores here costs are multiplied by {:.2}. {}",
+            "Load: {}{}; on the {} cores here, costs are multiplied by {:.2}. {}",
             load.name,
             paper.unwrap_or_default(),
             load.here.cores,
@@ -267,7 +266,7 @@ pub fn manager_table(table: &ManagerTable) -> String {
     }
     let stolen = table.rows.iter().map(|row| row.stolen).fold(0.0, f64::max);
     if stolen > 0.001 {
-        let _ = writeln!(text, "The hypervisor took up to {:.1} % of the time.", stolen * 100.0);
+        let _ = writeln!(text, "The hypervisor took up to {:.1} % of the CPU time.", stolen * 100.0);
     }
     for nodes in &table.nodes {
         let _ = writeln!(text, "Nodes: {nodes}");
@@ -299,7 +298,7 @@ fn steps(table: &ManagerTable) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "{policy}{of}: CPU time for each plan: {}; {all:.1} ms together",
+            "{policy}{of}: CPU time for each plan: {}; {all:.1} ms in total",
             words.join(", ")
         );
     }
@@ -309,7 +308,7 @@ fn steps(table: &ManagerTable) -> String {
     text
 }
 
-/// What observing took of a CPU, policy by policy.
+/// CPU time of observing, policy by policy.
 fn observing(table: &ManagerTable) -> String {
     let mut text = String::new();
     let mut policies: Vec<&str> = Vec::new();
@@ -321,7 +320,7 @@ fn observing(table: &ManagerTable) -> String {
     for policy in policies {
         let words = table.observing.iter().filter(|row| row.policy == policy).map(|row| {
             let by = match row.observed_by.as_str() {
-                "nodes" => "the nodes' own stamps",
+                "nodes" => "the nodes' own timestamps",
                 "extractor" => "the extractor",
                 _ => "all of Takt's process",
             };

@@ -68,13 +68,11 @@ fn percent(share: Option<f64>) -> String {
 fn skipped(skipped: u64, came: u64) -> Option<String> {
     (skipped > 0).then(|| {
         let all = came.saturating_add(skipped);
-        format!(
-            "      {skipped} of {all} SKIPPED, DROPPED OR UNANSWERED: mean to maximum are of the others\n"
-        )
+        format!("      {skipped} of {all} SKIPPED, DROPPED OR UNANSWERED; mean to maximum cover the others\n")
     })
 }
 
-/// What a reader of a run's figures must know about the machine and the run, a line each.
+/// Notes that a reader of a run's figures must know about the machine and the run, one a line.
 fn circumstances(cpu: CpuShare, records_lost: u64, not_granted: &[String]) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.

@@ -110,7 +110,7 @@ impl RobotProgress {
         }
     }
 
-    /// Where the run is, once it has begun.
+    /// Path of the run directory, once it has begun.
     pub fn run_dir(&self) -> Option<&Path> {
         self.run_dir.as_deref()
     }

@@ -1,4 +1,4 @@
-//! What the kernel did during a run.
+//! Kernel activity during a run.
 
 use std::fmt::Write;
 
@@ -45,7 +45,7 @@ pub fn traced<R>(traced: &Traced<R>, run: impl FnOnce(&R) -> String, before: Opt
     out
 }
 
-/// What a trace says; its activation sequence beside that of `before`, where there is one.
+/// Report of a trace; its activation sequence next to that of `before`, if given.
 pub fn trace_report(report: &TraceReport, before: Option<&TraceReport>) -> String {
     let mut out = String::new();
     let events = format!("{} events, {} lost", report.events, report.lost_events);
@@ -53,7 +53,7 @@ pub fn trace_report(report: &TraceReport, before: Option<&TraceReport>) -> Strin
         (Some(edges), _) => {
             let _ = writeln!(
                 out,
-                "\n{}: {edges} edges, polled for, so that nothing is activated; {events}",
+                "\n{}: {edges} edges, found by polling, so there is no activation; {events}",
                 report.task
             );
         }
@@ -62,7 +62,9 @@ pub fn trace_report(report: &TraceReport, before: Option<&TraceReport>) -> Strin
                 Some(share) => {
                     format!("{} with every step of their activation ({:.1} %)", report.matched, 100.0 * share)
                 }
-                None => "so nothing to match: it was not seen to wake up and go to sleep again".to_owned(),
+                None => {
+                    "so there is nothing to match: it was never seen to wake up and sleep again".to_owned()
+                }
             };
             let _ = writeln!(out, "\n{}: {} releases, {steps}; {events}", report.task, report.releases);
         }
@@ -117,7 +119,7 @@ pub fn trace_report(report: &TraceReport, before: Option<&TraceReport>) -> Strin
             cause.total_us,
             match cause.never_ran {
                 0 => String::new(),
-                releases => format!("; {releases} releases after them never ran"),
+                releases => format!("; {releases} later releases never ran"),
             }
         );
     }
@@ -136,6 +138,9 @@ mod tests {
     fn no_share_is_said_of_no_releases() {
         let (report, _) = analyse_observed(&Trace::default(), 7, &Thresholds::default());
         let text = super::trace_report(&report, None);
-        assert!(text.contains("tid 7: 0 releases, so nothing to match") && !text.contains('%'), "{text}");
+        assert!(
+            text.contains("tid 7: 0 releases, so there is nothing to match") && !text.contains('%'),
+            "{text}"
+        );
     }
 }

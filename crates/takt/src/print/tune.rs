@@ -1,4 +1,4 @@
-//! What `takt tune` found, for people.
+//! Results of `takt tune`, for people.
 
 use std::fmt::Write;
 
@@ -21,11 +21,11 @@ pub fn tuned(report: &TuneReport) -> String {
         report.aim, tunes.thread, tunes.process, tunes.policy, tunes.cpus
     );
     if report.stopped {
-        out += "STOPPED before the search was over: what follows is what was measured by then\n";
+        out += "STOPPED before the search was complete; these are the results so far\n";
     }
     let kept: Vec<&KnobRow> = report.kept().collect();
     match (report.gain_us, kept.is_empty()) {
-        _ if report.blocks == 0 => out += "\nnothing was searched: these settings can be tried here\n",
+        _ if report.blocks == 0 => out += "\nno search was made; these settings can be tried here\n",
         (Some([gain, low, high]), false) => {
             let _ = writeln!(
                 out,
@@ -39,30 +39,34 @@ pub fn tuned(report: &TuneReport) -> String {
             );
         }
         (None, false) => {
-            let _ = writeln!(out, "\n{}, measured beside what is undecided", help(kept.len()));
+            let _ = writeln!(
+                out,
+                "\n{}; the effect was measured together with undecided settings",
+                help(kept.len())
+            );
         }
         (_, true) if report.over => {
             let short = if report.stopped {
-                "the search was stopped before it could"
+                "the search was stopped too early to"
             } else {
                 "the time was too short to"
             };
-            let _ = writeln!(out, "\n{short} say what helps");
+            let _ = writeln!(out, "\n{short} show which setting helps");
         }
         _ => {
             let _ = writeln!(
                 out,
-                "\nnothing that could be set here helps; it stays at {} in a typical block",
+                "\nno setting that could be tried here helps; lateness stays at {} in a typical block",
                 time(report.before.typical_us)
             );
         }
     }
     if report.blocks > 0 {
-        let sides = [("as found", &report.before), ("with what is kept", &report.after)];
+        let sides = [("as found", &report.before), ("with kept settings", &report.after)];
         for (name, side) in sides.into_iter().filter(|(_, side)| side.blocks > 0) {
             let _ = writeln!(
                 out,
-                "  {name:<18} {} blocks of {:.2} s, {} cycles: worst {}, {:.1} % of the CPUs' time stolen, load of others {:.0} %",
+                "  {name:<18} {} blocks of {:.2} s, {} cycles: worst {}, {:.1} % of CPU time stolen, other load {:.0} %",
                 side.blocks,
                 report.block_s,
                 side.releases,
@@ -76,14 +80,14 @@ pub fn tuned(report: &TuneReport) -> String {
         let Some(stretches) = &knob.stretches else { continue };
         let _ = writeln!(
             out,
-            "  over stretches of {} blocks, {} by turns, {} {}: {} without, {} with it",
+            "  over stretches of {} blocks, in {} alternating pairs, {} {}: {} without, {} with it",
             stretches.blocks,
             stretches.pairs,
             knob.name,
             match (stretches.helps(), stretches.harms()) {
                 (true, _) => "helps",
-                (_, true) => "does HARM, and is not kept",
-                _ => "is not shown to help",
+                (_, true) => "does HARM and is not kept",
+                _ => "does not measurably help",
             },
             time(stretches.without_us),
             time(stretches.with_us)
@@ -92,11 +96,11 @@ pub fn tuned(report: &TuneReport) -> String {
     if let Some(reached) = report.aim_reached {
         let within = report.after.within_limit.unwrap_or(0);
         let word = if reached { "reached" } else { "NOT reached" };
-        let _ = writeln!(out, "  the aim is {word}: {within} of {} blocks keep it", report.after.blocks);
+        let _ = writeln!(out, "  the aim is {word}: {within} of {} blocks meet it", report.after.blocks);
     }
     table(&mut out, report);
     if !report.proposed.is_empty() {
-        let _ = writeln!(out, "\nnot measured here, worth a boot with `takt tune` again:");
+        let _ = writeln!(out, "\nnot measured here; to try one, boot with it and run `takt tune` again:");
         for one in &report.proposed {
             let _ = writeln!(out, "  {}", one.parameters);
             if let Some(guests) = &one.in_guests {
@@ -109,15 +113,14 @@ pub fn tuned(report: &TuneReport) -> String {
     }
     let _ = writeln!(
         out,
-        "\n  {} blocks ({} once more for stolen time) in {:.0} s; everything was taken back",
+        "\n  {} blocks ({} repeated because of stolen time) in {:.0} s; all settings were restored",
         report.blocks, report.remeasured, report.seconds
     );
     for note in &report.notes {
         let _ = writeln!(out, "  {note}");
     }
     if let Some(file) = report.files.iter().find(|file| file.ends_with("tuned.toml")) {
-        let _ =
-            writeln!(out, "  apply: takt doctor --apply {}; take back: takt doctor --revert", file.display());
+        let _ = writeln!(out, "  apply: takt doctor --apply {}; undo: takt doctor --revert", file.display());
     }
     for file in &report.files {
         let _ = writeln!(out, "  {}", file.display());
@@ -125,13 +128,12 @@ pub fn tuned(report: &TuneReport) -> String {
     out
 }
 
-/// What virtual kernels showed: how paths of the kernel compare, no forecast of this machine's
+/// Results in virtual kernels, which compare kernel paths and do not predict this machine's
 /// microseconds.
 fn in_guests(out: &mut String, guests: &InGuests) {
     let InGuests { kernel, time: counted, without, with } = guests;
     let figures = |side: &GuestSide| {
-        let skipped =
-            if side.skipped > 0 { format!(", {} passed over", side.skipped) } else { String::new() };
+        let skipped = if side.skipped > 0 { format!(", {} skipped", side.skipped) } else { String::new() };
         format!("{} / {} / {}{skipped}", time(side.median_us), time(side.p99_us), time(side.worst_us))
     };
     let _ = writeln!(
@@ -174,7 +176,7 @@ fn table(out: &mut String, report: &TuneReport) {
         let _ = writeln!(out, "{}", line.trim_end());
     }
     if !missing.is_empty() {
-        let _ = writeln!(out, "\n  not to be set here:");
+        let _ = writeln!(out, "\n  cannot be set here:");
         for knob in missing {
             let _ = writeln!(out, "  {:<wide$}{}", knob.name, knob.note);
         }

@@ -1,4 +1,4 @@
-//! What `takt watch` found, for people.
+//! Results of `takt watch`, for people.
 
 use std::fmt::Write;
 
@@ -55,7 +55,7 @@ pub fn watched(report: &Report) -> String {
         let _ = writeln!(out, "\nNO KERNEL EVENTS: {why}");
     }
     if report.threads.is_empty() {
-        out += "\nno thread of it went to sleep and was woken meanwhile: nothing has a cycle\n";
+        out += "\nnone of its threads slept and was woken during the watch, so there are no cycles\n";
     }
     table(&mut out, report);
     for one in &report.links {
@@ -87,7 +87,7 @@ pub fn watched(report: &Report) -> String {
     out
 }
 
-/// What this program itself took, and what that did to the loops.
+/// CPU time of this program itself, and its effect on the loops.
 fn own_share(report: &Report) -> String {
     let cpu = format!("takt itself: {:.2} % of a CPU", report.watcher_cpu_percent);
     match report.watcher_lateness_share {
@@ -98,23 +98,23 @@ fn own_share(report: &Report) -> String {
         ),
         None if report.untraced.is_some() => String::new(),
         None if report.threads.iter().any(|thread| thread.late > 0) => {
-            format!("{cpu}; what it has to do with the lateness is not known, as no cause is\n")
+            format!("{cpu}; its share of the lateness is unknown, because causes are unknown\n")
         }
         None => format!("{cpu}; nothing was late\n"),
     }
 }
 
-/// How the command that was run has ended.
+/// End of the command that was run.
 fn command(out: &mut String, report: &Report) {
     if report.exit_status.is_none() {
         return;
     }
     let how = ending(report.exit_status, report.exit_signal);
-    let asked = if report.ended_by_itself == Some(true) { "by itself, " } else { "when it was asked to, " };
+    let asked = if report.ended_by_itself == Some(true) { "by itself, " } else { "when asked to, " };
     let _ = writeln!(out, "the command ended {asked}{how}");
 }
 
-/// How a command has ended.
+/// Describes the end of a command.
 pub fn ending(status: Option<i32>, signal: Option<i32>) -> String {
     match (signal, status) {
         (Some(signal), _) => format!("by signal {signal}"),
@@ -128,7 +128,7 @@ pub fn ahead(found: &Ahead) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}: {} threads of {} processes now", found.target, found.threads, found.processes);
     if found.threads == 0 {
-        let _ = writeln!(out, "  nothing of it runs; `ps -eLo pid,tid,comm` lists processes and threads");
+        let _ = writeln!(out, "  no such process or thread is running; `ps -eLo pid,tid,comm` lists them");
     }
     let way = match (&found.untraced, found.followed_by) {
         (Some(why), _) => format!("NO KERNEL EVENTS: {why}"),
@@ -138,7 +138,7 @@ pub fn ahead(found: &Ahead) -> String {
     let _ = writeln!(out, "  periods and causes: {way}");
     let _ = writeln!(
         out,
-        "  loops that do not sleep, by their sends and writes: {}",
+        "  loops that do not sleep, recognised by their sends and writes: {}",
         found.no_calls.as_deref().unwrap_or("yes")
     );
     let _ = writeln!(out, "  --link: {}", found.no_links.as_deref().unwrap_or("yes"));
@@ -211,7 +211,7 @@ fn link(out: &mut String, link: &LinkReport) {
     if let Some([least, low]) = link.margin_us {
         let _ = writeln!(
             out,
-            "  margin: the answer could have left {} later at least, {} in 99 % of cycles",
+            "  margin: the answer could always have left {} later, and {} later in 99 % of cycles",
             time(least),
             time(low)
         );
@@ -219,14 +219,15 @@ fn link(out: &mut String, link: &LinkReport) {
     if let Some(clock) = link.robot_clock {
         let _ = writeln!(
             out,
-            "  the robot's clock drifts by {:.0} ppm; of late packets {} were stamped late (slow robot), {} in time (slow network)",
+            "  the robot's clock drifts by {:.0} ppm; late packets: {} stamped late (slow robot), {} stamped in time (slow network)",
             clock.drift_ppm, clock.slow_robot, clock.slow_network
         );
         let [median, p99, worst] = clock.phase_us.map(time);
         if let Some([least, low]) = clock.margin_us {
             let _ = writeln!(
                 out,
-                "  by that clock answers leave {median} after the packet could have come (P99 {p99}, worst {worst}): margin {} at least, {} in 99 % of cycles",
+                "  by that clock, answers leave {median} after the earliest possible arrival of the packet (P99 {p99}, worst {worst}): \
+                 margin at least {}, in 99 % of cycles {}",
                 signed(least),
                 signed(low)
             );
@@ -244,7 +245,7 @@ fn python(out: &mut String, python: &PythonReport) {
         Some(waits) if waits.is_empty() => {
             let _ = writeln!(
                 out,
-                "  no thread waited for the interpreter's lock (GIL) at any of {} looks",
+                "  no thread waited for the interpreter's lock (GIL) in any of {} samples",
                 python.looks
             );
         }
@@ -253,7 +254,7 @@ fn python(out: &mut String, python: &PythonReport) {
     for wait in python.lock.iter().flatten() {
         let _ = writeln!(
             out,
-            "  {} (tid {}) waited for the interpreter's lock (GIL) at {:.1} % of {} looks; held by {}",
+            "  {} (tid {}) waited for the interpreter's lock (GIL) in {:.1} % of {} samples; held by {}",
             wait.thread,
             wait.tid,
             100.0 * wait.share,
@@ -264,7 +265,7 @@ fn python(out: &mut String, python: &PythonReport) {
     if let Some(collector) = python.collector {
         let _ = writeln!(
             out,
-            "  the garbage collector ran {} times, {} in all, the longest {}; it took most of {} of the worst late cycles",
+            "  the garbage collector ran {} times, {} in total, the longest {}; it took most of the time of {} of the worst late cycles",
             collector.collections,
             time(collector.us),
             time(collector.worst_us),
@@ -290,15 +291,15 @@ fn about(out: &mut String, thread: &LoopReport) {
     let deadline = thread.deadline_us.map_or(String::new(), |us| format!(", or ended beyond {}", time(us)));
     let beyond = time(thread.late_beyond_us);
     let _ = match thread.kind {
-        LoopKind::Spinning => writeln!(out, "  late: sent or wrote more than {beyond} beyond the period"),
-        _ => writeln!(out, "  late: woken beyond {beyond}{deadline}"),
+        LoopKind::Spinning => writeln!(out, "  late: sent or wrote more than {beyond} after the period"),
+        _ => writeln!(out, "  late: woken more than {beyond} late{deadline}"),
     };
     if let (LoopKind::Periodic, Some(slack_us)) =
         (thread.kind, thread.timer_slack_us.filter(|&us| us >= 10.0))
     {
         let _ = writeln!(
             out,
-            "  its timers may be {} later by its timer slack (policy {})",
+            "  timer slack may delay its timers by {} (policy {})",
             time(slack_us),
             thread.policy
         );
@@ -310,12 +311,12 @@ fn about(out: &mut String, thread: &LoopReport) {
     );
     if !thread.kept_by.is_empty() {
         let kept = names(&thread.kept_by, |share| format!("{} ({})", share.who, time(share.us)));
-        let _ = writeln!(out, "  ready and not running, over all cycles: {kept}");
+        let _ = writeln!(out, "  ready but not running, over all cycles: {kept}");
     }
     if let Some(intervals) = thread.release_interval_us.as_ref().filter(|intervals| intervals.uneven) {
         let apart = intervals.pattern.iter().map(|&us| time(us)).collect::<Vec<_>>().join(", ");
         let what = if intervals.pattern.len() == 2 { "in pairs" } else { "in groups" };
-        let _ = writeln!(out, "  released {what}: {apart} apart in turn");
+        let _ = writeln!(out, "  released {what}: alternately {apart} apart");
     }
     for one in &thread.recurs {
         let cause = one.cause.map_or(String::new(), |cause| {
@@ -324,7 +325,7 @@ fn about(out: &mut String, thread: &LoopReport) {
         });
         let _ = writeln!(
             out,
-            "  late again and again, every {}, {} times, {} cycles{cause}",
+            "  late periodically: every {}, {} times, {} cycles{cause}",
             every(one.every_us),
             one.times,
             one.cycles
@@ -334,7 +335,7 @@ fn about(out: &mut String, thread: &LoopReport) {
     for late in thread.windows.iter().take(MAX_WORST) {
         let who = if late.who.is_empty() { String::new() } else { format!(" ({})", late.who) };
         let behind = match late.backlog_of.filter(|_| late.inherited) {
-            Some(first) => format!(", which held cycle {first} up"),
+            Some(first) => format!(", which delayed cycle {first}"),
             None => String::new(),
         };
         let (lateness, response) = (time(late.lateness_us), time(late.response_us));

@@ -113,7 +113,7 @@ fn a_check_that_is_killed_at_every_step_goes_on_and_passes() {
     // Another folder's options, and a folder that is taken.
     has(&refusal(&check(emulator, "", &out, &[]).output().unwrap()), &["--resume"]);
     let other = check(emulator, "", &out, &["--resume", "--ordinal", "3"]).output().unwrap();
-    has(&refusal(&other), &["begun as", "--ordinal 0", "--ordinal 3"]);
+    has(&refusal(&other), &["started as", "--ordinal 0", "--ordinal 3"]);
     let unknown = check(emulator, "", &folder.path().join("new"), &["--only", "kernel"]).output().unwrap();
     has(&refusal(&unknown), &["--only kernel", "kernels, answers"]);
     assert!(!folder.path().join("new").exists());
@@ -149,7 +149,7 @@ fn a_kernel_that_hangs_fails_its_step_with_where_it_was() {
     let output = check(emulator, "hang=check_order:0", &out, &["--only", "streams,clock"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert_eq!(failing(&out), ["streams"]);
-    has(&stdout(&output), &["has not ended within", "PASSED       clock", "NOT YET RUN  kernels"]);
+    has(&stdout(&output), &["did not end within", "PASSED       clock", "NOT YET RUN  kernels"]);
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn kernels_compiled_beforehand_are_taken_where_there_is_no_compiler() {
     std::fs::write(&image, "torn").unwrap();
     let output = only(&kernels);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    has(&stdout(&output), &["FAILED       kernels", "bring it again"]);
+    has(&stdout(&output), &["FAILED       kernels", "copy it again"]);
     let output = only(&folder.path().join("none"));
     has(&stdout(&output), &["FAILED       kernels", "kernels.json", "takt gpu kernels FOLDER"]);
 }

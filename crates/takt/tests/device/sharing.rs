@@ -1,6 +1,5 @@
-//! How a device is shared with other programs, with stand-ins for the driver's tools: what the
-//! programs find in their environment as the emulated device notes it, and that nothing is left,
-//! however Takt ends.
+//! Sharing of a device with other programs, with stand-ins for the driver's tools: the programs'
+//! environment as the emulated device notes it, and clean ends, however Takt ends.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +11,7 @@ use super::check::{check, lives, reports};
 use super::takt::{PATIENCE, alone, has, patient_cell, refusal, stderr, stdout};
 use super::{BUDGET, command, emulator};
 
-/// Where a run with stand-ins leaves its traces.
+/// Folder in which a run with stand-ins leaves its traces.
 struct Place {
     folder: tempfile::TempDir,
     mark: String,
@@ -62,7 +61,7 @@ impl Place {
     }
 }
 
-/// What the emulated device noted, without process ids and paths.
+/// Notes of the emulated device, without process ids and paths.
 fn clients(place: &Place) -> Vec<String> {
     let bare = |line: &str| {
         let words = line.split(' ').skip(1).filter(|word| !word.starts_with("pipe="));
@@ -102,7 +101,7 @@ fn each_way_of_sharing_is_measured_and_leaves_nothing() {
     has(&text, &["short time slices (before: medium)", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=70"]);
 }
 
-/// What counts for another program is measured in processes: by turns without MPS, and as clients
+/// Requirements for another program are measured in processes: by turns without MPS, and as clients
 /// of it with their limits.
 #[test]
 fn interference_of_another_program_is_compared_with_limits_under_mps() {
@@ -147,12 +146,12 @@ fn settings_of_the_machine_can_be_left_alone() {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
     let text = step(&out, "sharing").to_string();
-    has(&text, &["left out by --leave-settings"]);
+    has(&text, &["skipped because of --leave-settings"]);
     assert!(!text.contains("Insufficient Permissions"), "{text}");
     has(&std::fs::read_to_string(out.join("summary.txt")).unwrap(), &["\n--leave-settings: without"]);
     // A check that left settings alone is not gone on with by one that does not.
     let resumed = check(emulator, "", &out, &["--resume"]).output().unwrap();
-    has(&refusal(&resumed), &["begun as", "--leave-settings"]);
+    has(&refusal(&resumed), &["started as", "--leave-settings"]);
     place.holds_nothing();
 }
 

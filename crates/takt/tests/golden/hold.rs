@@ -36,7 +36,7 @@ const fn of_tune(what: shape::Free, place: &'static str, why: &'static str) -> F
     Freedom { files: &["tune", "tune-guests"], place, what, why }
 }
 
-/// What chance and the machine decide.
+/// Values that chance and the machine decide.
 pub const FREEDOMS: &[Freedom] = &[
     // Verdicts.
     free(Absent, "failures", "only of a run that failed"),
@@ -129,7 +129,7 @@ pub fn hold(name: &str, seen: &Shape) {
     Golden::new(&path, &fs::read_to_string(&path).unwrap_or_default(), FREEDOMS).hold(seen);
 }
 
-/// What a run left: `run.json`, `summary.json`, samples.
+/// Result of a run: `run.json`, `summary.json`, samples.
 pub fn run_shape(run_dir: &Path) -> Shape {
     let mut shape = Shape::new();
     for name in ["run", "summary"] {

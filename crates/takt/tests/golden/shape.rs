@@ -13,7 +13,7 @@ const HEADER: &str = "# Renewed by: TAKT_GOLDEN=renew cargo test -p takt --test 
 /// Types by place. `run.measures[].name` is a key of the objects in an array.
 pub type Shape = BTreeMap<String, BTreeSet<String>>;
 
-/// What a golden file does not hold, each with its reason.
+/// Values that a golden file does not hold, each with its reason.
 ///
 /// A place is written as in the golden file, or as its end from a `.` on: `power` is
 /// `run.machine.power`, too. Below such a place holds the same as at it.
@@ -22,13 +22,13 @@ pub struct Freedom {
     pub files: &'static [&'static str],
     /// Place, or its end.
     pub place: &'static str,
-    /// How far it is free.
+    /// Extent of the freedom.
     pub what: Free,
     #[allow(dead_code, reason = "for whoever reads the table")]
     pub why: &'static str,
 }
 
-/// How far a place is free.
+/// Extent to which a place is free.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Free {
     /// It may be absent or null. Where the golden file has keys below it, they are held when it is
@@ -130,7 +130,7 @@ impl Golden {
         Self { name, path: path.to_owned(), lines, freedoms }
     }
 
-    /// How free a place itself is.
+    /// Freedom of a place itself.
     fn free(&self, place: &str) -> Option<Free> {
         let place = place.trim_end_matches("[]");
         let is_it = |end: &str| {
@@ -191,7 +191,7 @@ impl Golden {
         frozen.contains(kind) || unseen || no_figure
     }
 
-    /// What has changed.
+    /// The changes.
     pub fn differences(&self, seen: &Shape) -> Vec<String> {
         let mut reported = Vec::new();
         for (place, kinds) in seen {

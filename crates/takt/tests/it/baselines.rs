@@ -33,7 +33,7 @@ fn bench(folder: &Path, policy: &str, seconds: &str, learn_seconds: f64) -> Comm
     command
 }
 
-/// What the kernel knows of one process.
+/// The kernel's figures of one process.
 #[derive(Debug)]
 struct Process {
     command: Vec<String>,
@@ -87,7 +87,7 @@ fn below(pid: u32) -> BTreeMap<u32, Process> {
     }
 }
 
-/// How often the threads of a process went to sleep.
+/// Number of times that the threads of a process went to sleep.
 fn sleeps(pid: u32) -> u64 {
     let of = |tid: u32| -> u64 {
         let status = text(&format!("/proc/{pid}/task/{tid}/status"));
@@ -102,7 +102,7 @@ fn policy_of(pid: u32, tid: u32) -> String {
         .map_or_else(String::new, |[policy, priority, _]| format!("{policy}:{priority}"))
 }
 
-/// What of Takt's infrastructure is there while the nodes run.
+/// Parts of Takt's infrastructure that exist while the nodes run.
 #[derive(Debug, Default)]
 struct Census {
     nodes: usize,
@@ -110,8 +110,8 @@ struct Census {
     policies: BTreeMap<(String, String), String>,
     /// Everything that is neither the bench's own process nor a node, and everything that observes.
     found: BTreeSet<String>,
-    /// How often the process that runs the robot, and the one that makes the runs of the bench,
-    /// went to sleep within two seconds.
+    /// Numbers of times that the process that runs the robot, and the one that makes the runs of
+    /// the bench, went to sleep within two seconds.
     sleeps: [u64; 2],
 }
 

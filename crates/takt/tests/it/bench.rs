@@ -180,7 +180,7 @@ fn a_killed_bench_goes_on_where_it_stopped() {
     assert_eq!(other.status.code(), Some(2));
     let message = stderr(&other);
     assert!(message.starts_with("takt: ") && message.trim_end().lines().count() == 1, "{message}");
-    assert!(message.contains("leave --resume out"), "{message}");
+    assert!(message.contains("omit --resume"), "{message}");
 
     // The same one goes on.
     let resumed = run(matrix).args(policies).arg("--json").arg("--resume").arg(&dir).output().unwrap();

@@ -147,7 +147,7 @@ fn map() -> Vec<(String, Option<BTreeSet<String>>)> {
     entries.map(|entry| parsed(&entry)).collect()
 }
 
-/// What an entry of the map says: "`NAME`: what it is for. Main files. Uses these."
+/// Name and uses of an entry of the map: "`NAME`: purpose. Main files. Uses these."
 fn parsed(entry: &str) -> (String, Option<BTreeSet<String>>) {
     let name = entry.split('`').nth(1).unwrap_or_else(|| panic!("no name: {entry}"));
     let (_, uses) = entry.rsplit_once("Uses ").unwrap_or_else(|| panic!("no \"Uses \": {entry}"));
@@ -319,7 +319,7 @@ const SYSTEM_CALLS: [&str; 22] = [
     "unshare",
 ];
 
-/// Who may make them nevertheless, and why.
+/// Places that may make them nevertheless, each with its reason.
 const ALLOWED: [(&str, &str); 4] = [
     ("takt-host/src/doctor/cache.rs", "mounts the file system of cache allocation, a setting of the machine"),
     ("takt-kernels/", "the first program of a guest: it knows no crate of ours, and is built alone"),
@@ -352,7 +352,7 @@ fn system_calls_about_threads_and_clocks_are_in_one_crate() {
     assert_eq!(used.len(), ALLOWED.len(), "needed are {used:?} alone");
 }
 
-/// What a public function returns as its error where it is a text.
+/// Error types of public functions that return a text.
 const TEXTS: [&str; 3] = [", String>", ", &str>", ", &'static str>"];
 
 #[test]

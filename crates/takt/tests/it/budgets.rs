@@ -102,7 +102,7 @@ fn reservations(word: &str) -> BTreeMap<u32, [u64; 3]> {
     threads.filter_map(|tid| Some((tid, reservation(tid)?))).collect()
 }
 
-/// How a run went.
+/// Result of a run.
 #[derive(Debug, Default)]
 struct Outcome {
     /// Share of a CPU that the reservation of `rare` takes, in percent, as the kernel has it.
@@ -119,7 +119,7 @@ struct Outcome {
     peaks: u64,
     /// A thread was let go from its reservation after an overrun.
     released: bool,
-    /// Why nothing was reserved.
+    /// Reason why nothing was reserved.
     refused: Option<String>,
     no_reclaim: bool,
 }
@@ -187,7 +187,7 @@ fn outcome(environment: &[(String, String)], options: &str, more: Option<f64>) -
     outcome.activations = runs.len() as u64;
     outcome.peaks = runs.iter().filter(|index| *index % 200 == 199).count() as u64;
     let log = fs::read_to_string(run_dir.join("manager.log")).unwrap_or_default();
-    outcome.released = log.contains("it goes on at best effort until it has caught up");
+    outcome.released = log.contains("it continues at best effort until it has caught up");
     outcome.no_reclaim = log.contains("stays unused") && !log.contains("budgets are hard by request");
     outcome
 }
@@ -269,7 +269,7 @@ end = "/tracker:/clusters"
 goal = "300 ms"
 "#;
 
-/// What a container of two threads gets.
+/// Reservation of a container with two threads.
 #[derive(Debug, Default)]
 struct Threads {
     /// Runtime, period and flags of each reserved thread, the last that was seen.

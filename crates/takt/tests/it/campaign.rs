@@ -193,7 +193,7 @@ fn what_cannot_work_is_refused_before_the_first_run() {
         ("name = \"work_us\"", "name = \"wrok_us\"", &["wrok_us", "work_us", "rate_hz"][..]),
         ("values = [0, 100]", "values = [0, 1e9]", &["work_us", "1000000000", "accepted are 0 to 2000"]),
         ("values = [0, 2]", "values = [0, -2]", &["noise", "-2", "0 to 4096"]),
-        ("values = [0, 2]", "values = [0, 0]", &["noise", "again"]),
+        ("values = [0, 2]", "values = [0, 0]", &["noise", "repeats"]),
         ("values = [0, 2]", "values = []", &["noise", "no values"]),
         ("name = \"noise\"", "name = \"work_us\"", &["work_us", "twice"]),
         ("robot = \"cyclic\"", "robot = \"submarine\"", &["submarine", "cyclic"]),
@@ -244,7 +244,7 @@ fn a_second_takt_and_a_node_of_another_version_are_refused() {
     let mut resume = run(["campaign", "resume"]);
     has(
         &refusal(&resume.arg(&dir).output().unwrap()),
-        &["another takt has this campaign", "wait until it ends"],
+        &["another takt process is running this campaign", "Wait until it ends"],
     );
     drop(lock);
     let path = dir.join("campaign.json");
@@ -254,7 +254,7 @@ fn a_second_takt_and_a_node_of_another_version_are_refused() {
     let mut block = run(["campaign", "block", "--submission", "s1"]);
     let job = [("SLURM_ARRAY_JOB_ID", "7"), ("SLURM_ARRAY_TASK_ID", "0"), ("SLURMD_NODENAME", "n1")];
     let message = refusal(&block.arg(&dir).envs(job).output().unwrap());
-    has(&message, &["node n1 runs takt", "begun with takt 0.0.9", "go on with that version"]);
+    has(&message, &["node n1 runs takt", "started with takt 0.0.9", "continue with that version"]);
     assert_eq!(message.trim_end().lines().count(), 1, "{message}");
 }
 

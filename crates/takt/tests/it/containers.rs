@@ -158,14 +158,14 @@ impl Docker {
         command
     }
 
-    /// What a command says that must succeed.
+    /// Output of a command that must succeed.
     fn output_of(&self, args: &[&str]) -> String {
         let output = self.command(args).output().unwrap();
         assert!(output.status.success(), "docker {args:?}: {}", stderr(&output));
         stdout(&output).trim().to_owned()
     }
 
-    /// What is left of it on this machine: mounts and control groups.
+    /// Remains of it on this machine: mounts and control groups.
     fn leftovers(&self) -> Vec<String> {
         let mounts = fs::read_to_string("/proc/mounts").unwrap();
         let folder = self.folder.to_str().unwrap();

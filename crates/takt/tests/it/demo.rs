@@ -126,7 +126,8 @@ fn check_verdict(demo: &Value) {
     assert!(count(&demo["work"]["ssm_jobs"]) > 0);
 }
 
-/// What every thread asked for and got, and that the census found no thread without its policy.
+/// Checks the requested and effective settings of every thread, and that the census found no thread
+/// without its policy.
 fn check_threads(run: &Value, not_granted: &Value) {
     let threads = run["threads"].as_array().unwrap();
     let names: Vec<&str> = threads.iter().map(|t| t["name"].as_str().unwrap()).collect();

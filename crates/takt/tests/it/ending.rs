@@ -153,7 +153,7 @@ fn ends_in_order(signal: i32) {
     robot.stands_with_a_red_light(&format!("signal {signal}"));
     assert!(is_sealed(&dir), "{signal}: not sealed");
     let problems = &read_json(&dir.join("run.json"))["problems"];
-    assert!(!problems.to_string().contains("did not follow the last stop"), "{problems}");
+    assert!(!problems.to_string().contains("did not obey the last stop"), "{problems}");
 }
 
 /// Sends any signal, also those that the C library keeps for itself.
@@ -162,8 +162,7 @@ fn send(cell: &Beside, signal: i32) {
     assert_eq!(unsafe { libc::syscall(libc::SYS_kill, cell.pid() as libc::pid_t, signal) }, 0, "{signal}");
 }
 
-/// What the kernel would do to process `pid` for a signal, as `/proc` shows it: `SigCgt` or
-/// `SigIgn`.
+/// The kernel's action for process `pid` and a signal, as `/proc` shows it: `SigCgt` or `SigIgn`.
 fn mask(pid: u32, of: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(of)).unwrap();
@@ -293,7 +292,7 @@ fn a_full_disk_no_inodes_and_a_folder_that_is_gone_cost_no_verdict() {
             panic!("{why}: {error}: {}\n{message}", String::from_utf8_lossy(&output.stdout))
         });
         assert!(summary["verdict"].is_string(), "{why}: {summary:#}");
-        if let Some((_, rest)) = message.split_once("it is in ") {
+        if let Some((_, rest)) = message.split_once("it stays in memory, in ") {
             fs::remove_dir_all(rest.split(',').next().unwrap()).unwrap();
         }
     }
@@ -352,7 +351,10 @@ fn output_that_is_lost_ends_no_run_and_shows_in_the_exit_status() {
         assert_eq!(output.status.code(), OUTPUT_LOST, "{message}");
         assert!(!message.contains("panicked"), "{message}");
         if to_stdout && !to_stderr {
-            assert!(message.contains("what was to be printed is lost: No space left on device"), "{message}");
+            assert!(
+                message.contains("the output could not be printed and is lost: No space left on device"),
+                "{message}"
+            );
         }
         assert!(is_sealed(&dir), "not sealed");
         robot.stands_with_a_red_light("the end of the run");

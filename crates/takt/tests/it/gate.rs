@@ -122,9 +122,9 @@ fn has_module(module: &str) -> bool {
         .is_ok_and(|o| o.status.success())
 }
 
-/// What a CI system reads: name, kind and message of each test. Jenkins refuses what the schema of
-/// its xUnit plugin (junit-10.xsd) does not have: of each element the attributes that must be
-/// there, others that may be, and the elements in it.
+/// The part that a CI system reads: name, kind and message of each test. Jenkins refuses what the
+/// schema of its xUnit plugin (junit-10.xsd) does not have: of each element the attributes that
+/// must be there, others that may be, and the elements in it.
 const JUNIT: &str = "
 import sys, xml.etree.ElementTree as tree
 why = ('', 'type message', '')
@@ -213,7 +213,7 @@ fn runs_after_a_baseline_in_one_go_are_never_worse() {
     assert_eq!((code, json["decision"].as_str()), (Some(4), Some("inconclusive")), "{json:#}");
     has(
         &json["pairs"][0]["reasons"].to_string(),
-        &["in one go, and not in turn with the new runs", "several days"],
+        &["in one go, not alternating with the new runs", "several days"],
     );
 }
 
@@ -275,7 +275,7 @@ fn runs_that_fail_or_are_gone_are_no_pass() {
     has(&tests_of(&junit), &["runs [('failure', 'WORSE: 10 of 10"]);
     let (code, json) = judged(&old, &fail("one", 29), &[]);
     assert_eq!((code, json["decision"].as_str()), (Some(4), Some("inconclusive")), "{json:#}");
-    has(&json["reasons"].to_string(), &["1 of 10 new runs failed", "can be chance"]);
+    has(&json["reasons"].to_string(), &["1 of 10 new runs failed", "may be chance"]);
     // One ended without a seal, one has lost its samples, one what it was. What a kill left of one
     // that was done again is none.
     let new = many(&root.path().join("new"), new_numbers(), "6.12.43", 20.0);
@@ -293,7 +293,7 @@ fn runs_that_fail_or_are_gone_are_no_pass() {
     let left_out = json["left_out"].to_string();
     has(
         &left_out,
-        &["candidates 002", "candidates 005: lateness", "008: looks like", "011.cut-1: what a kill"],
+        &["candidates 002", "candidates 005: lateness", "008: looks like", "011.cut-1: left by a killed run"],
     );
     // A robot that the new runs have not.
     let robots = |name: &str, numbers: &mut dyn Iterator<Item = u64>, robot: &'static str| {
@@ -324,10 +324,13 @@ fn runs_that_report_other_measures_than_their_configuration_are_no_pass() {
     });
     let (code, json) = judged(&old, &other, &[]);
     assert_ne!(code, Some(0), "{json:#}");
-    has(&json["reasons"].to_string(), &["5 of 10 new runs failed or have no figures", "0 of 20 before"]);
+    has(
+        &json["reasons"].to_string(),
+        &["5 of 10 new runs failed or have no valid figures", "0 of 20 before"],
+    );
     has(&json["left_out"].to_string(), &["candidates 005: lateness: it reports other measures"]);
     let (_, json) = judged(&old, &other, &["--measure", "lateness"]);
-    has(&json["reasons"].to_string(), &["5 of 10 new runs failed or have no figures"]);
+    has(&json["reasons"].to_string(), &["5 of 10 new runs failed or have no valid figures"]);
     has(&json["left_out"].to_string(), &["candidates 005: lateness: it reports none"]);
     // A measure that is no time is left out, and its run is not.
     let share = named("share", &mut new_numbers(), &|_, header| {
@@ -347,7 +350,7 @@ fn runs_that_report_other_measures_than_their_configuration_are_no_pass() {
     });
     let (code, json) = judged(&old, &one, &[]);
     assert_eq!(code, Some(4), "{json:#}");
-    has(&json["reasons"].to_string(), &["1 of 10 new runs", "can be chance"]);
+    has(&json["reasons"].to_string(), &["1 of 10 new runs", "may be chance"]);
     has(&json["left_out"].to_string(), &["candidates 029: response"]);
     let (code, json) = judged(&old, &named("all", &mut new_numbers(), &|_, header| two(header)), &[]);
     assert_eq!((code, &json["left_out"]), (Some(0), &serde_json::json!([])), "{json:#}");
@@ -438,9 +441,9 @@ fn a_history_of_nothing_has_no_level() {
         (&serde_json::json!([]), &Value::Null),
         "{json:#}"
     );
-    has(&text, &["too few to tell"]);
+    has(&text, &["too few to judge"]);
     let few = many(&root.path().join("few"), 0..5, "6.12.43", 20.0);
-    has(&history(&few).1, &["5 runs: too few to tell"]);
+    has(&history(&few).1, &["5 runs: too few to judge"]);
     let from = |begin: u64| {
         many_with(&root.path().join(begin.to_string()), 0..20, 20.0, "6.12.43", move |number, header| {
             header.measures[0].skipped = if number < begin { 0 } else { 500 };
@@ -448,7 +451,7 @@ fn a_history_of_nothing_has_no_level() {
     };
     let (json, text) = history(&from(5));
     assert_eq!(json["change_points"], serde_json::json!([]), "{json:#}");
-    has(&text, &["20 runs: too few to tell"]);
+    has(&text, &["20 runs: too few to judge"]);
     // From the tenth on the P99 never came: a change, and no figure is made up for it.
     let (json, _) = history(&from(10));
     let change = &json["change_points"][0];
@@ -468,7 +471,7 @@ fn a_gate_refuses_in_a_sentence() {
     };
     has(&refusal(&gate(&root.path().join("none"), &[])), &["none"]);
     let other = many(&root.path().join("other"), 10..13, "6.13.1", 20.0);
-    has(&refusal(&gate(&other, &[])), &["kernel: 6.12.43 and 6.13.1", "across machines"]);
+    has(&refusal(&gate(&other, &[])), &["kernel: 6.12.43 and 6.13.1", "--across-machines"]);
     assert_eq!(gate(&other, &["--across-machines"]).status.code(), Some(4));
     has(&refusal(&gate(&other, &["--across-machines", "--measure", "jitter"])), &["jitter", "lateness"]);
     has(&refusal(&gate(&old, &[])), &["baseline: none of 3 runs can be used", "it is one of the new runs"]);
@@ -484,7 +487,7 @@ fn a_gate_refuses_in_a_sentence() {
         &left_out,
         &[
             "020: files were changed after the run was sealed",
-            "021: the run says that it finished and has no seal",
+            "021: the run says that it finished, but it has no seal",
         ],
     );
     has(&refusal(&run(["gate", "x"]).output().unwrap()), &["--baseline"]);
@@ -512,7 +515,7 @@ fn runs_of_a_newer_takt_are_reported_by_whoever_reads_runs() {
         let output = run(asked).output().unwrap();
         let message = stderr(&output);
         assert_ne!(output.status.code(), Some(0), "{asked:?}: {message}");
-        has(&message, &["run.json: is of layout 3", "up to 2"]);
+        has(&message, &["run.json: has layout 3", "up to 2"]);
         assert!(!message.contains("panicked"), "{message}");
     }
 }
@@ -555,7 +558,7 @@ fn a_history_names_the_first_bad_kernel_as_otava_does() {
     has(&text, &["worse since kernel 6.12.43", "48 runs, 1 change of level"]);
     has(
         &refusal(&run(["history", "--by", "colour"]).arg(&runs).output().unwrap()),
-        &["no run reports its colour"],
+        &["no run states its colour"],
     );
 
     if missing("python3 has not Apache Otava", has_module("otava.analysis")) {

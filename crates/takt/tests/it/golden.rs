@@ -1,6 +1,6 @@
-//! What users and their programs build on, frozen: the keys of `run.json` and `summary.json` of
-//! each robot, the columns of its samples, the shape of what commands print with `--json`, exit
-//! codes. Values are no part of it, but for names that programs compare with.
+//! The frozen interface for users and their programs: the keys of `run.json` and `summary.json` of
+//! each robot, the columns of its samples, the shape of the output with `--json`, exit codes.
+//! Values are no part of it, but for names that programs compare with.
 //!
 //! A file under `golden/` has a line for each place of a JSON value, with the types that were seen
 //! there. It changes on purpose only:
@@ -256,7 +256,7 @@ fn every_command_with_json_is_held() {
     }
 }
 
-/// What [`FREEDOMS`] are for the test below.
+/// The [`FREEDOMS`] of the test below.
 const PLANTED: &[Freedom] = &[
     free(Absent, "psi", "no PSI"),
     free(Keys, "causes", "named by what happened"),

@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 
 use takt::{TAKT, alone, folders, has, missing, read_json, refusal, root, stderr, stdout, takt as run};
 
-/// What a program says to a terminal of 120 columns (util-linux `script` makes one), with both
+/// Output of a program on a terminal of 120 columns (util-linux `script` makes one), with both
 /// streams on it; `None` without `script`.
 fn on_a_terminal(args: &[&str], variables: &[(&str, &str)], folder: &Path) -> Option<String> {
     let quoted: Vec<String> = args.iter().map(|arg| format!("'{arg}'")).collect();

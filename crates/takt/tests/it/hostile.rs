@@ -1,6 +1,6 @@
-//! What another user names or plants, given to the program as a whole: nothing blocks, nothing is
-//! read without end, nothing is echoed by the megabyte, nothing is followed, and nothing of theirs
-//! is believed.
+//! Files named or planted by another user, given to the complete program: nothing blocks, nothing
+//! is read without end, nothing is echoed by the megabyte, nothing is followed, and nothing of
+//! theirs is believed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,8 +20,8 @@ use takt::{TAKT, has, refusal, root, stderr, takt as run};
 /// A user that owns nothing.
 const NOBODY: u32 = 65_534;
 
-/// What a command says that must come to its end by itself: one that waits for a FIFO, or reads
-/// without end, never does.
+/// Output of a command that must end by itself: one that waits for a FIFO, or reads without end,
+/// never does.
 fn ended(mut command: Command, what: &str) -> Output {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(120);
@@ -166,7 +166,7 @@ fn path_arguments() -> BTreeSet<String> {
     found
 }
 
-/// What lies in the workspace of [`NAMED`].
+/// The workspace of [`NAMED`].
 fn workspace() -> tempfile::TempDir {
     let workspace = tempfile::tempdir().unwrap();
     let path = |name: &str| workspace.path().join(name);
@@ -235,7 +235,7 @@ fn fifos_and_endless_files_are_refused_wherever_a_file_is_named() {
     }
 }
 
-/// What is wrong with how `command` takes a FIFO and a device without end.
+/// Faults in the handling of a FIFO and an endless device by `command`.
 fn named_as(workspace: &Path, number: usize, kind: &str, command: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let fifo = workspace.join(format!("fifo-{number}"));
@@ -282,7 +282,7 @@ fn fifos_and_endless_files_are_refused_where_the_environment_names_authorities()
             command.env("AWS_ENDPOINT_URL", "https://127.0.0.1:9").env(variable, file);
             let what = format!("{command:?}");
             let output = ended(command, &what);
-            has(&refusal(&output), &[&format!("{variable}={file}: "), "a regular file is needed"]);
+            has(&refusal(&output), &[&format!("{variable}={file}: "), "copy it into a regular file"]);
             assert!(!workspace.path().join("OUT").exists(), "{what}");
         }
     }
@@ -390,7 +390,7 @@ fn a_report_by_root_follows_no_link_of_another_user() {
     assert!(dir.join("report.html").symlink_metadata().unwrap().is_file(), "{}", stderr(&output));
 }
 
-/// Whoever makes a link would choose where root's runs come to lie.
+/// A link's author could otherwise choose the place of root's runs.
 #[test]
 fn a_run_by_root_goes_through_no_link_of_another_user() {
     let workspace = tempfile::tempdir().unwrap();
@@ -461,7 +461,7 @@ fn a_binary_with_capabilities_does_not_believe_its_users_environment() {
         .output();
     match output {
         Ok(output) if output.status.success() => {
-            has(&stderr(&output), &["capabilities from its file", "ORT_DYLIB_PATH", "not believed"]);
+            has(&stderr(&output), &["file capabilities", "ORT_DYLIB_PATH", "ignores"]);
         }
         other => takt_witness::skip!("the copy cannot be started by another user: {other:?}"),
     }

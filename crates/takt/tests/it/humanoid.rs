@@ -148,8 +148,8 @@ fn late_frames_are_explained_by_what_was_planted() {
     }
 }
 
-/// What a run with the exchange `mode`, whose segment is held up on CPU 1, says of its late frames;
-/// `None` where the kernel cannot be traced.
+/// Late frames reported by a run with the exchange `mode`, whose segment is delayed on CPU 1;
+/// `None` if the kernel cannot be traced.
 fn hogged_run(runs: &std::path::Path, mode: &str) -> Option<serde_json::Value> {
     let config = runs.join("humanoid.toml");
     let text = format!(

@@ -75,7 +75,7 @@ fn a_pair_of_kernels_is_compared_and_repeats() {
     // What a report says about such runs.
     let campaign = all["campaign"].as_str().unwrap();
     let report = report(campaign);
-    assert!(report.contains("What virtual time means") && report.contains("no bound"), "{report}");
+    assert!(report.contains("What virtual time means") && report.contains("not a bound"), "{report}");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_kernel_that_fails_is_a_labelled_row_and_the_others_go_on() {
     }
     assert!(kept == 2 && written >= 1, "{kept} consoles kept, {written} with words");
     for row in &rows[2..] {
-        assert!(texts(row, "problems").contains("no kernel for this machine"), "{row:#}");
+        assert!(texts(row, "problems").contains("not a kernel for this machine"), "{row:#}");
     }
 }
 
@@ -166,11 +166,13 @@ fn boot_parameters_are_factors_and_more_cpus_are_there() {
     assert_eq!((&none["rt_runtime_us"], &isolated["rt_runtime_us"]), (&(-1).into(), &(-1).into()));
     let labels = [0, 1].map(|row: usize| texts(&rows[row], "not_granted"));
     assert!(
-        labels.iter().all(|label| label.contains("governor: asked performance, CPUs 0-3 have none")),
+        labels
+            .iter()
+            .all(|label| label.contains("governor: requested performance, CPUs 0-3 have no governor")),
         "{labels:?}"
     );
     assert!(
-        labels[0].contains("isolated CPUs: asked 2-3, has none. Fix: boot with isolcpus=2-3"),
+        labels[0].contains("isolated CPUs: requested 2-3, in effect none. Fix: boot with isolcpus=2-3"),
         "{labels:?}"
     );
     assert!(!labels[1].contains("isolated") && !labels[1].contains("sched_rt_runtime_us"), "{labels:?}");
@@ -395,7 +397,8 @@ fn an_interrupted_campaign_of_guests_goes_on_with_a_kernel_by_path() {
     assert_eq!(fs::read(sealed[0].join("hashes.json")).unwrap(), first);
 }
 
-/// What a manager changes: control groups and their partitions, and the room for real-time threads.
+/// Settings that a manager changes: control groups and their partitions, and the limit for
+/// real-time threads.
 const SETTINGS: &str = "cd /sys/fs/cgroup; for file in cgroup.subtree_control */cgroup.subtree_control */cpuset.cpus.partition; \
                         do [ ! -f $file ] || echo $file: $(cat $file); done; \
                         echo room: $(cat /proc/sys/kernel/sched_rt_runtime_us)";
@@ -474,7 +477,7 @@ fn refusals_name_the_way_out() {
     };
     let cache = workspace.path().to_str().unwrap();
     // No apt in this PATH.
-    refused(&["fetch", "rt", "--cache", cache], &["apt", "by path"]);
+    refused(&["fetch", "rt", "--cache", cache], &["apt", "the path of a kernel"]);
     refused(&["fetch", "./nowhere", "--cache", cache], &["nowhere"]);
     refused(&["run", "--robot", "submarine"], &["submarine", "uav"]);
     refused(&["run", "--robot", "daq", "--iterations", "100"], &["--seconds"]);

@@ -395,7 +395,7 @@ fn a_standing_camera_learns_what_never_has_depth_and_the_cell_takes_it() {
         run(["background", cell, "--seconds", "10", "--out", out.to_str().unwrap()]).output().unwrap();
     let message = String::from_utf8(learned.stdout).unwrap();
     assert!(learned.status.success(), "{message}{}", String::from_utf8_lossy(&learned.stderr));
-    assert_eq!(message.matches("it rides on the robot").count(), 4, "{message}");
+    assert_eq!(message.matches("it is mounted on the robot").count(), 4, "{message}");
     let text = fs::read_to_string(out.join("front.toml")).unwrap();
     let samples: Vec<char> = text.chars().filter(|c| matches!(c, '#' | '.')).collect();
     let share = samples.iter().filter(|c| **c == '#').count() as f64 / samples.len() as f64;

@@ -74,7 +74,7 @@ fn a_system_without_goals_is_learnt_and_its_goals_file_is_taken_as_it_is() {
     assert!(output.status.success(), "{}", stderr(&output));
     has(&stdout(&output), &["takt-goals-2.toml", "/topic3", "goal"]);
     let before = fs::read(&goals).unwrap();
-    has(&refusal(&learn(&["takt-goals.toml"])), &["takt-goals.toml is there already", "--overwrite"]);
+    has(&refusal(&learn(&["takt-goals.toml"])), &["takt-goals.toml already exists", "--overwrite"]);
     assert_eq!(fs::read(&goals).unwrap(), before);
     assert!(learn(&["takt-goals.toml", "--overwrite"]).status.success());
     assert_ne!(fs::read(&goals).unwrap(), before);
@@ -93,7 +93,7 @@ fn refusals_of_learning_name_the_way_out() {
     };
     refused(&["--", "/no/such/program"], &["/no/such/program"]);
     refused(&["no/such/goals.toml", "--", "true"], &["no folder"]);
-    refused(&["--", "true"], &["nothing was seen"]);
+    refused(&["--", "true"], &["no callback was seen"]);
     refused(&["--observe", "--", "true"], &["--observe"]);
     refused(&["--chains", "0", "--", "true"], &["1 to 1000"]);
     refused(&["--pid", "1", "--", "true"], &["give one of them"]);
@@ -109,7 +109,7 @@ fn refusals_of_learning_name_the_way_out() {
     fs::write(workspace.path().join("model.json"), "{}").unwrap();
     let mut command = run(["manage", "--observe", "--model"]);
     command.arg(workspace.path().join("model.json")).arg(&goals).args(["--", "touch", "started"]);
-    has(&refusal(&command.output().unwrap()), &["no kept model", "delete it"]);
+    has(&refusal(&command.output().unwrap()), &["the stored model cannot be used", "delete it"]);
 }
 
 /// Each file is read by the program that it is for, or by one that reads its language.
@@ -175,6 +175,6 @@ fn a_plan_is_written_as_settings_and_a_restart_begins_with_the_kept_model() {
     // The next start knows what this one learnt, and says so before its first plan.
     let second = manage(&[]);
     json(&second);
-    has(&stderr(&second), &["a model of an earlier run is known"]);
-    assert!(!stderr(&first).contains("a model of an earlier run is known"), "{}", stderr(&first));
+    has(&stderr(&second), &["using the model of an earlier run"]);
+    assert!(!stderr(&first).contains("using the model of an earlier run"), "{}", stderr(&first));
 }

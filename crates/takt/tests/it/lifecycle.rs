@@ -1,4 +1,4 @@
-//! How runs end, and how they run without privileges.
+//! Ends of runs, and runs without privileges.
 
 #![allow(clippy::unwrap_used)]
 
@@ -72,7 +72,7 @@ fn a_kill_leaves_the_samples_until_then() {
     assert!(!dir.join("hashes.json").exists() && !dir.join("summary.json").exists());
 }
 
-/// What somebody without any privilege has: a copy of the program, the demonstration, a home.
+/// Possessions of a user without any privilege: a copy of the program, the demonstration, a home.
 struct Guest(tempfile::TempDir);
 
 impl Guest {

@@ -189,7 +189,7 @@ fn a_robot_reports_the_manager_its_jobs_and_its_run_directory_the_same() {
     fs::create_dir_all(empty.join("samples")).unwrap();
     fs::write(empty.join("run.json"), header.to_string()).unwrap();
     let refused = run(["manage", "--trace"]).arg(&empty).arg(&goals).output().unwrap();
-    has(&refusal(&refused), &["without job records"]);
+    has(&refusal(&refused), &["have no job records"]);
 }
 
 #[test]
@@ -237,9 +237,8 @@ fn reserved_elsewhere() -> BTreeSet<(u32, u32)> {
     found
 }
 
-/// What runs in a container has numbers of its own for its processes and threads, a root that is
-/// not ours, and a user whose rights end there. The manager on the host observes it and reserves
-/// for it all the same.
+/// A container has its own numbers for processes and threads, another root, and a user whose rights
+/// end there. The manager on the host observes it and reserves for it all the same.
 #[test]
 #[ignore = "takes 30 s"]
 fn a_robot_in_namespaces_of_its_own_gets_a_reservation_from_the_host() {
@@ -380,14 +379,14 @@ fn a_run_ends_all_that_it_started() {
     command.arg(goals()).args(["--", "bash", "-c", script]).current_dir(workspace.path());
     let output = command.output().unwrap();
     // None of it has anything to do with ROS 2.
-    has(&refusal(&output), &["nothing was seen"]);
+    has(&refusal(&output), &["no callback was seen"]);
     assert!(workspace.path().join("reaped").exists(), "a daemon that has ended stays: {}", stderr(&output));
     let pids = fs::read_to_string(workspace.path().join("pids")).unwrap();
     let left: Vec<&str> = pids.lines().filter(|pid| Path::new("/proc").join(pid).exists()).collect();
     assert_eq!((pids.lines().count(), left), (3, vec![]), "{}", stderr(&output));
 }
 
-/// Whoever puts `takt manage` before a command must not lose its failure.
+/// The failure of a command under `takt manage` must not be lost.
 #[test]
 #[ignore = "takes 25 s"]
 fn a_command_that_fails_by_itself_after_it_was_seen_is_a_failure() {
@@ -408,7 +407,7 @@ fn a_command_that_fails_by_itself_after_it_was_seen_is_a_failure() {
     ] {
         let output = ended(options, "2", after);
         assert_eq!(output.status.code(), Some(2), "{after}: {}", stderr(&output));
-        has(&stderr(&output), &["the command failed by itself", words]);
+        has(&stderr(&output), &["the command itself failed", words]);
         // What was seen is reported all the same.
         let all: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
         assert!(all.is_object(), "{all:#}");

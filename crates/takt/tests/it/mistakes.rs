@@ -11,7 +11,7 @@ use std::path::Path;
 
 use takt::{TAKT, has, missing, refusal, root, stdout, takt as run};
 
-/// What `takt ARGS` answers in `folder`, which it must refuse.
+/// Answer to `takt ARGS` in `folder`, which must be refused.
 #[track_caller]
 fn refused(folder: &Path, args: &[&str]) -> String {
     let output = run(args).current_dir(folder).output().unwrap();
@@ -25,7 +25,7 @@ fn refused(folder: &Path, args: &[&str]) -> String {
     message
 }
 
-/// What `takt check` answers to a file with this text.
+/// Answer of `takt check` to a file with this text.
 #[track_caller]
 fn checked(text: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
@@ -102,7 +102,7 @@ fn misspelt_keys_and_values() {
         ("robot = 'cyclic'\ndeadline_us = 500\n", "write `deadline_ms = 0.5`"),
         ("robot = 'servo'\n[servoj]\nlookahead_ms = 100\n", "write `lookahead_s = 0.1`"),
         ("robot = 'cyclc'\n", "did you mean `cyclic`?"),
-        ("rate_hz = 500\n", "name the robot in the first line"),
+        ("rate_hz = 500\n", "Name the robot in the first line"),
         ("name = 'x'\nrobot = 'uav'\nfactr = 3\n", "unknown field `factr`"),
     ] {
         has(&checked(text), &[words]);
@@ -145,14 +145,11 @@ fn files_and_robots_that_are_not_there() {
         (vec!["run", "."], vec!["this is a folder"]),
         (vec!["check", "uva.toml"], vec!["no such file", "uav.toml"]),
         (vec!["tune", "uva.toml", "--list"], vec!["no such file", "uav.toml"]),
-        (
-            vec!["trace", "cyclc"],
-            vec!["neither a file nor a built-in robot", "uav", "did you mean `cyclic`?"],
-        ),
-        (vec!["kernels", "run", "--robot", "cyclc"], vec!["built in are", "did you mean `cyclic`?"]),
+        (vec!["trace", "cyclc"], vec!["no file and no built-in robot", "uav", "did you mean `cyclic`?"]),
+        (vec!["kernels", "run", "--robot", "cyclc"], vec!["built-in robots: ", "did you mean `cyclic`?"]),
         (
             vec!["campaign", "run", "sentry1"],
-            vec!["neither a file nor a shipped campaign", "did you mean `sentryrt1`?"],
+            vec!["no file and no shipped campaign", "did you mean `sentryrt1`?"],
         ),
         (vec!["campaign", "show", "uaw"], vec!["did you mean `uav`?"]),
         (vec!["record", "cel.toml", "--out", "x"], vec!["no such file"]),
@@ -196,14 +193,14 @@ fn what_is_no_run() {
             vec!["export", "campaign"],
             vec!["a folder with 2 runs", "Name one of them, such as campaign/001-a"],
         ),
-        (vec!["export", "nothing"], vec!["there is nothing of that name", "takt-runs"]),
+        (vec!["export", "nothing"], vec!["it does not exist", "takt-runs"]),
         (vec!["export", "empty"], vec!["this folder is empty"]),
         (vec!["export", "file"], vec!["this is a file"]),
-        (vec!["report", "other"], vec!["this folder has none"]),
+        (vec!["report", "other"], vec!["neither this folder"]),
         (vec!["compare", "empty", "other"], vec!["this folder is empty"]),
-        (vec!["compare", "empty"], vec!["received one side"]),
+        (vec!["compare", "empty"], vec!["received only one side"]),
         (vec!["gate", "nothing", "--baseline", "empty"], vec!["this folder is empty"]),
-        (vec!["history", "nothing"], vec!["there is nothing of that name"]),
+        (vec!["history", "nothing"], vec!["it does not exist"]),
         (vec!["campaign", "resume", "empty"], vec!["campaign.json"]),
     ] {
         has(&refused(at, &args), &words);
@@ -243,7 +240,7 @@ fn misspelt_options_and_commands() {
         (vec!["run", "x.toml", "--sekonds", "1"], vec!["'--seconds'"], "--stress"),
         (vec!["export", "x", "--output", "y"], vec!["'--out'"], "--measure"),
         (vec!["check", "x", "--colour"], vec!["unexpected argument '--colour'"], "--config"),
-        (vec!["watch", "sleep", "1"], vec!["stands behind `--`", "-- sleep"], "--seconds"),
+        (vec!["watch", "sleep", "1"], vec!["after `--`", "-- sleep"], "--seconds"),
         (vec!["bench", "nosuch"], vec!["there are", "uav"], "panicked"),
         (vec!["cyclic.toml"], vec!["takt run cyclic.toml"], "panicked"),
         (vec!["bnch"], vec!["'bench'"], "panicked"),
@@ -266,11 +263,8 @@ fn an_unknown_thread_lists_few_names() {
     if missing("the kernel cannot be traced here", message.contains("nosuchthread")) {
         return;
     }
-    has(
-        &message,
-        &["no thread has the name or the id \"nosuchthread\"", "names that were seen", "nearest: "],
-    );
-    let listed = message.split("nearest: ").nth(1).unwrap().split(". A name").next().unwrap();
+    has(&message, &["no thread has the name or id \"nosuchthread\"", "names seen: "]);
+    let listed = message.split("names seen: ").nth(1).unwrap().split(". A name").next().unwrap();
     assert!(listed.split(", ").count() <= 5, "{message}");
 }
 
@@ -309,7 +303,10 @@ fn the_help_has_groups_and_all_exit_codes() {
 fn former_names_of_limits_are_read_with_one_hint() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
-    write("robot.toml", "robot = 'humanoid'\n[losses]\nmost_lost_frames = 3\n[motion.safety]\nmost_late = 7\n");
+    write(
+        "robot.toml",
+        "robot = 'humanoid'\n[losses]\nmost_lost_frames = 3\n[motion.safety]\nmost_late = 7\n",
+    );
     let campaign = "name = 'late'\nconfig = 'robot.toml'\n[set]\n'motion.safety.most_late_in_row' = 6\n[[factor]]\n\
                     name = 'motion.safety.most_late'\nvalues = [7, 8]\n";
     write("campaign.toml", campaign);

@@ -52,7 +52,7 @@ fn a_check_opens_recordings_and_networks_and_says_what_cannot_be_opened() {
     fs::write(folder.path().join("none.onnx"), b"this is no model").unwrap();
     let output = run(["check"]).arg(cell(folder.path(), "model = \"none.onnx\"")).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    has(&refusal(&output), &["none.onnx", "no ONNX file"]);
+    has(&refusal(&output), &["none.onnx", "not an ONNX file"]);
     let live = fs::read_to_string(root().join("robots/live.toml")).unwrap();
     let output = run(["check"]).arg(root().join("robots/live.toml")).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

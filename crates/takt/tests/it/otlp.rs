@@ -543,10 +543,10 @@ fn a_collector_over_tls_is_reported_to_only_where_its_authority_is_known() {
         }
     });
     for (url, authorities, words) in [
-        (format!("https://127.0.0.1:{port}"), None, "OTEL_EXPORTER_OTLP_CERTIFICATE=FILE names a file"),
+        (format!("https://127.0.0.1:{port}"), None, "set OTEL_EXPORTER_OTLP_CERTIFICATE to a PEM file"),
         (format!("https://localhost:{port}"), Some("authority.pem"), "not valid for name"),
         (format!("https://127.0.0.2:{port}"), Some("authority.pem"), "basicConstraints=CA:FALSE"),
-        (format!("https://127.0.0.1:{no_tls}"), Some("authority.pem"), "http:// asks without"),
+        (format!("https://127.0.0.1:{no_tls}"), Some("authority.pem"), "use http://"),
     ] {
         std::fs::remove_dir_all(folder.path().join(format!("{authorities:?}"))).unwrap_or_default();
         let output = report(url, authorities);
@@ -555,7 +555,7 @@ fn a_collector_over_tls_is_reported_to_only_where_its_authority_is_known() {
     }
     assert_eq!(proxy.output("stdout"), requests);
     let output = report(format!("https://127.0.0.1:{port}"), Some("server.key"));
-    has(&refusal(&output), &["OTEL_EXPORTER_OTLP_CERTIFICATE=", "there is no certificate in it"]);
+    has(&refusal(&output), &["OTEL_EXPORTER_OTLP_CERTIFICATE=", "it contains no certificate"]);
 }
 
 #[test]

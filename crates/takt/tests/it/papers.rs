@@ -137,7 +137,7 @@ fn no_report_has_the_tables_of_another_robots_paper() {
     }
 }
 
-/// What stands above the tables in the book's chapter.
+/// Text above the tables in the book's chapter.
 const HEAD: &str = include_str!("../../../../docs/papers.head.md");
 
 #[test]

@@ -14,7 +14,7 @@ use takt_witness::plant::Plant;
 
 use crate::takt::{root, takt as run};
 
-/// Where a row of the table is tested.
+/// Test of a row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tested {
     /// By [`FILES`].
@@ -115,7 +115,7 @@ fn camera(recording: &str) -> String {
     text.replace("topic = \"/cam0\"", "topic = \"/cam0\"\npairing_ms = 25.0")
 }
 
-/// What the commands read.
+/// Files that the commands read.
 fn workspace() -> tempfile::TempDir {
     let workspace = tempfile::tempdir().unwrap();
     let path = |name: &str| workspace.path().join(name);
@@ -172,7 +172,7 @@ fn workspace() -> tempfile::TempDir {
     workspace
 }
 
-/// How a command ended, what it said, and the most memory that it had.
+/// End of a command, its output, and the most memory that it had.
 struct Ended {
     code: Option<i32>,
     message: String,
@@ -217,7 +217,7 @@ fn ended(mut command: Command, out: &Path) -> Option<Ended> {
 /// More than any of these commands has of a good file of a few hundred kilobytes.
 const MAX_MIB: i64 = 1024;
 
-/// What is wrong with how `command` takes each plant at `file`.
+/// Faults in the handling of each plant at `file` by `command`.
 fn wrong(workspace: &Path, file: &str, command: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let path = workspace.join(file);

@@ -77,7 +77,7 @@ fn python(name: &str, arguments: &str) -> String {
     )
 }
 
-/// What the loop wrote down: due, begin, end, and how long it was to work.
+/// The loop's own log: due, begin, end, and intended length of its work.
 fn truth(place: &Place) -> Vec<[u64; 4]> {
     let text = fs::read_to_string(place.path("log.txt")).unwrap();
     let row = |line: &str| {
@@ -188,7 +188,7 @@ fn what_cannot_be_run_is_refused_in_a_sentence_and_leaves_nothing() {
     let sh = |script: &str, more: &str| format!("command = [\"sh\", \"-c\", \"{script}\"]\n{more}\n{one}");
     let quick = "ready.within = \"300 ms\"";
     for (file, parts) in [
-        (format!("command = [\"./controller\"]\n{one}"), vec!["controller", "no such program"]),
+        (format!("command = [\"./controller\"]\n{one}"), vec!["controller", "does not exist"]),
         (sh("echo no arm found >&2; exit 3", ""), vec!["ended with status 3", "no arm found"]),
         (sh("kill -9 $$", ""), vec!["ended by signal 9"]),
         (
@@ -297,7 +297,7 @@ fn what_the_kernel_refuses_labels_the_run_or_ends_it_where_that_is_asked() {
     let message = json(&output);
     let refused = message["not_granted"].to_string();
     if std::thread::available_parallelism().unwrap().get() > 1 {
-        has(&refused, &["control: policy: asked deadline:1ms/10ms/10ms", "Fix"]);
+        has(&refused, &["control: policy: requested deadline:1ms/10ms/10ms", "Fix"]);
         let header = read_json(&Path::new(message["run_dir"].as_str().unwrap()).join("run.json"));
         assert_eq!(header["loops"][0]["cpus"], "0");
         place.write(&format!("strict = true\n{file}"));

@@ -44,18 +44,21 @@ fn a_store_is_asked_by_columns_and_conditions() {
         &["Wake-up lateness (uav)", "fifo:80", "other:0", "p99 against the first (%)"],
     );
     // One sentence each.
-    has(&refusal(&by(&["colour"])), &["no column colour; there are run, "]);
-    has(&refusal(&by(&["kernel", "--where", "stoln < 1"])), &["no column stoln; there are "]);
+    has(&refusal(&by(&["colour"])), &["no column colour; the columns are run, "]);
+    has(&refusal(&by(&["kernel", "--where", "stoln < 1"])), &["no column stoln; the columns are "]);
     has(&refusal(&by(&["kernel", "--measure", "jitter"])), &["no run has the measure \"jitter\""]);
     let none = root.path().join("none");
     let output = run(["compare", "--by", "kernel"]).arg(&none).output().unwrap();
     has(&refusal(&output), &["none", "no such folder"]);
     let folder = run(["compare", "--by", "kernel"]).arg(root.path()).output().unwrap();
-    has(&refusal(&folder), &["is no store"]);
+    has(&refusal(&folder), &["is not a store"]);
     let fifo = root.path().join("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    has(&refusal(&run(["compare", "--by", "kernel"]).arg(&fifo).output().unwrap()), &["fifo: is no folder"]);
-    has(&refusal(&run(["compare"]).arg(&store).output().unwrap()), &["one side", "nothing to compare"]);
+    has(
+        &refusal(&run(["compare", "--by", "kernel"]).arg(&fifo).output().unwrap()),
+        &["fifo: is not a folder"],
+    );
+    has(&refusal(&run(["compare"]).arg(&store).output().unwrap()), &["only one side", "name another"]);
     has(&refusal(&by(&["run,name", "--where", "stolen <"])), &["--where stolen <: "]);
 }
 
@@ -99,7 +102,7 @@ fn gate_and_history_say_of_a_store_what_they_say_of_its_runs() {
         (&"same".into(), &serde_json::json!([12, 10])),
         "{message:#}"
     );
-    has(&refusal(&gate("kernel = '7'")), &["none of 24 runs of the store fulfils"]);
+    has(&refusal(&gate("kernel = '7'")), &["none of the 24 runs in the store matches"]);
     // One that cannot be read is named, and the others are judged.
     let damaged = std::fs::read_dir(store.join("objects")).unwrap().next().unwrap().unwrap().path();
     std::fs::remove_dir_all(damaged).unwrap();
@@ -109,5 +112,5 @@ fn gate_and_history_say_of_a_store_what_they_say_of_its_runs() {
     assert_eq!(of_store["series"][0]["points"].as_array().unwrap().len(), 24 - left_out);
     has(of_store["left_out"][0].as_str().unwrap(), &["00", " is damaged: "]);
     let no_store = run(["history", "--where", "true"]).arg(&runs).output().unwrap();
-    has(&refusal(&no_store), &["none of what is given is a store"]);
+    has(&refusal(&no_store), &["none of the arguments is a store"]);
 }

@@ -27,7 +27,7 @@ fn case(folder: &tempfile::TempDir, name: &str, changes: &[(&str, &str)]) -> Pat
     path
 }
 
-/// What a run of four seconds says of its camera.
+/// Camera figures of a run of four seconds.
 fn summary(robot: &Path, runs: &tempfile::TempDir) -> Value {
     let output =
         run(["run", robot.to_str().unwrap(), "--seconds", "4", "--view", "none", "--json", "--runs"])
@@ -52,10 +52,7 @@ fn imagers_that_are_not_synchronised_are_refused_with_the_key_and_the_distance()
         .arg(folder.path().join("runs"))
         .output()
         .unwrap();
-    has(
-        &refusal(&output),
-        &["pairing_ms = 5 ", "20 ms apart", "set a greater pairing_ms", "pairing_ms = 25"],
-    );
+    has(&refusal(&output), &["pairing_ms = 5 ", "20 ms apart", "set a larger pairing_ms", "pairing_ms = 25"]);
 }
 
 #[test]

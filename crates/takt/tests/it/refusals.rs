@@ -1,4 +1,4 @@
-//! What cannot work is refused with one sentence and exit status 2, and never with a panic.
+//! Input that cannot work is refused with one sentence and exit status 2, and never with a panic.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,12 +31,12 @@ impl Workspace {
         path
     }
 
-    /// What `takt run` says to a configuration that it must refuse.
+    /// Answer of `takt run` to a configuration that it must refuse.
     fn run(&self, config: &Path) -> String {
         self.refused(&["run", config.to_str().unwrap(), "--seconds", "1", "--view", "web"])
     }
 
-    /// What `takt` says to arguments that it must refuse, in one sentence.
+    /// Answer of `takt` to arguments that it must refuse, in one sentence.
     fn refused(&self, args: &[&str]) -> String {
         let message = self.refused_at_length(args);
         assert_eq!(message.trim_end().lines().count(), 1, "{message}");

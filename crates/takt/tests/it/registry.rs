@@ -111,7 +111,7 @@ proptest::proptest! {
 /// Crates in whose sources no robot is named: what measures, keeps and reports is the same for all.
 const NO_ROBOT: [&str; 5] = ["takt-lab", "takt-report", "takt-rundir", "takt-stats", "takt-trace"];
 
-/// What the papers of robots are called there.
+/// Names of the robots' papers there.
 const PAPERS: [&str; 2] = ["SentryRT", "quadrotor"];
 
 #[test]

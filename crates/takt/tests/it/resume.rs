@@ -190,7 +190,7 @@ fn a_ros_system_does_not_go_on_and_says_why() {
     let resumed = run(["run", config.to_str().unwrap(), "--resume"]).arg(folder.path()).output().unwrap();
     let message = refusal(&resumed);
     assert!(
-        message.contains("its nodes are programs of their own") && message.contains("start a new one"),
+        message.contains("its nodes are separate programs") && message.contains("start a new one"),
         "{message}"
     );
 }
@@ -212,7 +212,7 @@ fn a_run_that_is_alive_is_not_taken_up() {
         (rows(&dir, "cyclic.csv") > 0).then_some(())
     });
     let second = run(["run", config.to_str().unwrap(), "--resume"]).arg(&dir).output().unwrap();
-    assert!(refusal(&second).contains("another process writes this run"));
+    assert!(refusal(&second).contains("another process is writing this run"));
     assert!(alive.runs(), "{}", alive.output("stderr"));
     alive.signal(Signal::INT);
     assert_eq!(alive.end().code(), Some(0), "{}", alive.output("stderr"));

@@ -1,7 +1,7 @@
 //! `takt manage` on real ROS 2, held against what the nodes themselves wrote down
 //! (`ros2/takt_truth`).
 //!
-//! What takes long is ignored, and reported here: the campaign, the ten runs, and what is typical
+//! Long tests are ignored, and reported here: the campaign, the ten runs, and typical values
 //! without and with the manager, each as
 //! `cargo test -p takt --test it ros2_truth:: -- --ignored --nocapture NAME`. The campaign leaves
 //! everything in `TAKT_TRUTH_KEEP` while it runs (with `TAKT_TRUTH_ATTACH=1` the manager comes
@@ -46,7 +46,7 @@ fn manage(environment: &[(String, String)], more: &[&str], scale: &str, seconds:
     Managed::read(&workspace.path)
 }
 
-/// What differs in some runs, each with the reason; printed, not asserted.
+/// Differences of some runs, each with the reason; printed, not asserted.
 const SOMETIMES: &[(&str, &str)] = &[
     (
         "/stereo subscription /left: an edge to ",
@@ -103,7 +103,7 @@ fn run_and_compare(environment: &[(String, String)]) -> (Managed, Vec<String>) {
     (managed, judged)
 }
 
-/// What a difference is about, without its figures.
+/// Subject of a difference, without its figures.
 fn kind(one: &str) -> String {
     one.split_whitespace().take(4).collect::<Vec<_>>().join(" ")
 }

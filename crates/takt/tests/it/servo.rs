@@ -17,8 +17,7 @@ fn root() -> PathBuf {
 /// running for longer than an arm would be left without a command.
 fn patient(folder: &Path) -> PathBuf {
     let text = fs::read_to_string(root().join("robots/servo.toml")).unwrap();
-    let keys =
-        ["stale_cycles", "skipped_cycles", "silent_cycles", "max_lost_packets", "max_missed_commands"];
+    let keys = ["stale_cycles", "skipped_cycles", "silent_cycles", "max_lost_packets", "max_missed_commands"];
     let line = |line: &str| match line.split_once(" = ") {
         Some((key, _)) if keys.contains(&key) => format!("{key} = 250\n"),
         _ => format!("{line}\n"),

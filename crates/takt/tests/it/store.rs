@@ -77,8 +77,8 @@ fn what_cannot_be_a_store_is_refused_before_anything_is_measured() {
     std::fs::create_dir(&newer).unwrap();
     std::fs::write(newer.join("takt-store.json"), "{ \"version\": 9 }").unwrap();
     for (place, word) in [
-        ("s3://key:secret@bucket/runs", "credentials do not belong in it"),
-        ("ftp://somewhere", "accepted is a folder"),
+        ("s3://key:secret@bucket/runs", "it must not contain credentials"),
+        ("ftp://somewhere", "expected a folder"),
         (newer.to_str().unwrap(), "its version is 9"),
     ] {
         let runs = folder.path().join("runs");
@@ -101,7 +101,7 @@ fn a_store_that_is_full_costs_no_run() {
     std::fs::remove_dir_all(at.join("objects")).unwrap();
     std::fs::write(at.join("objects"), "in the way").unwrap();
     let message = refusal(&store(&["put", at.to_str().unwrap(), dir.to_str().unwrap()]));
-    has(&message, &["the run is whole at", "takt store put"]);
+    has(&message, &["the run is complete at", "takt store put"]);
     assert!(dir.join("hashes.json").is_file());
 }
 
@@ -122,5 +122,5 @@ fn a_full_disk_is_reported_and_leaves_no_half_of_a_run() {
         return;
     }
     let message = refusal(&output);
-    has(&message, &["No space left on device", "the run is whole at", "0 runs"]);
+    has(&message, &["No space left on device", "the run is complete at", "0 runs"]);
 }

@@ -263,7 +263,7 @@ fn traces_of_other_tools_are_analysed_alike() {
         assert!(report["releases"].as_u64() > Some(10), "{file}: {report}");
         assert!(report["matched"].as_u64() > Some(0), "{file}: {report}");
         let none = run(["trace", "--thread", "nobody", "--file"]).arg(&path).output().unwrap();
-        assert!(stderr(&none).contains("no thread has the name or the id \"nobody\""), "{}", stderr(&none));
+        assert!(stderr(&none).contains("no thread has the name or id \"nobody\""), "{}", stderr(&none));
         files += 1;
     }
     assert_eq!(files, 2);

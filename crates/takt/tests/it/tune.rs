@@ -208,7 +208,7 @@ impl Search {
         unsafe { libc::kill(to, signal.abs()) };
     }
 
-    /// What it printed, which is in its folder as well; None where it printed nothing.
+    /// Its printed report, which is in its folder as well; None if it printed nothing.
     fn report(&self) -> Option<Value> {
         let text = fs::read_to_string(&self.result).unwrap();
         if text.is_empty() {
@@ -250,7 +250,10 @@ fn after_a_kill_and_after_control_c_everything_is_as_it_was() {
             let report = search.report().expect("what was measured is reported");
             assert_eq!(report["stopped"], true, "{report:#}");
             assert!(report["blocks"].as_u64().unwrap() > 0, "{report:#}");
-            assert!(report["notes"].to_string().contains("stopped before the search was over"), "{report:#}");
+            assert!(
+                report["notes"].to_string().contains("stopped before the search was complete"),
+                "{report:#}"
+            );
         }
     }
 }
@@ -269,7 +272,8 @@ fn all_settings(to: &Path) {
 #[test]
 #[ignore = "some minutes"]
 fn campaign_a_search_is_ended_at_each_moment_in_each_way() {
-    const WORDS: [&str; 6] = ["looking for", "the loop:", "can be set", "screening", "halving", "ablation"];
+    const WORDS: [&str; 6] =
+        ["looking for", "the loop:", "can be changed", "screening", "halving", "ablation"];
     // Signals with the pause before each, milliseconds; 0 kills the watchdogs.
     const WAYS: [(&str, &[(u64, i32)]); 7] = [
         ("Ctrl-C", &[(0, libc::SIGINT)]),
@@ -501,9 +505,9 @@ fn what_cannot_be_tuned_is_refused_and_leaves_nothing() {
         let state = folder.path().join("state.json");
         refusal(&run(["tune", "--seconds", "1", "--state"]).arg(&state).args(args).output().unwrap())
     };
-    has(&refused(&["--pid", "999999999"]), &["999999999", "nothing of it runs"]);
+    has(&refused(&["--pid", "999999999"]), &["999999999", "no such process or thread"]);
     has(&refused(&[]), &["nothing to tune", "--pid"]);
-    has(&refused(&["--pid", "1", "--aim", "best jitter"]), &["--aim", "accepted"]);
+    has(&refused(&["--pid", "1", "--aim", "best jitter"]), &["--aim", "expected"]);
     has(&refused(&["--pid", "1", "--name", "x"]), &["cannot be used with"]);
     has(&refused(&["--", "/no/such/program"]), &["/no/such/program"]);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -700,13 +704,13 @@ fn what_cannot_be_put_back_while_others_reserve_too_much_is_put_back_when_they_h
     let status = watchdog.status().unwrap();
     let text = fs::read_to_string(&message).unwrap();
     assert_eq!(status.code(), Some(1), "{text}");
-    has(&text, &["could not be put back yet", "sched_rt_runtime_us"]);
+    has(&text, &["not yet restored", "sched_rt_runtime_us"]);
     assert_eq!((Limit::now().as_str(), state.exists()), ("-1", true));
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(Limit::now(), "-1", "nobody can while they are there");
     drop(overload);
     wait_for("the limit", || (Limit::now() == limit.0 && !state.exists()).then_some(()));
     wait_for("the word that it is done", || {
-        fs::read_to_string(&message).unwrap().contains("has put everything back").then_some(())
+        fs::read_to_string(&message).unwrap().contains("has restored everything").then_some(())
     });
 }

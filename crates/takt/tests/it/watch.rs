@@ -229,9 +229,9 @@ fn a_full_disk_ends_no_watch_and_loses_no_report() {
     std::fs::write(disk.0.path().join("other"), vec![0; 64 << 10]).unwrap_err();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-    has(&stderr(&output), &["the run directory is not whole", "No space left"]);
+    has(&stderr(&output), &["the run directory is incomplete", "No space left"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(report["notes"].to_string().contains("not whole"), "{report}");
+    assert!(report["notes"].to_string().contains("incomplete"), "{report}");
     if missing(&format!("not traced: {}", report["untraced"]), report["untraced"].is_null()) {
         return;
     }
@@ -355,7 +355,7 @@ fn without_rights_it_says_what_is_missing_and_reports_rates() {
     assert!(dir.join("hashes.json").is_file());
 }
 
-/// What it can do without, it does without: memory that may be locked, and programs in the kernel.
+/// It works without the optional rights: memory that may be locked, and programs in the kernel.
 #[test]
 fn with_the_least_rights_it_sees_events_and_says_what_is_dearer() {
     let _machine = alone();
@@ -382,7 +382,7 @@ fn with_the_least_rights_it_sees_events_and_says_what_is_dearer() {
     assert_eq!(report["followed_by"], "events");
     assert!(report["threads"].as_array().unwrap().iter().any(|thread| thread["releases"].as_u64() > Some(5)));
     let notes = report["notes"].to_string();
-    has(&notes, &["missing: CAP_BPF", "missing: CAP_IPC_LOCK", "KiB a CPU instead of 8192", "ulimit -l"]);
+    has(&notes, &["missing: CAP_BPF", "missing: CAP_IPC_LOCK", "KiB per CPU instead of 8192", "ulimit -l"]);
 }
 
 /// In a numbering of its own, the kernel's events name others than those that are watched.
@@ -402,7 +402,7 @@ fn in_a_namespace_of_process_ids_nobody_is_taken_for_another() {
     let output = output.unwrap();
     let report = report(&output);
     let why = report["untraced"].as_str().unwrap_or_else(|| panic!("strangers were watched: {report}"));
-    has(why, &["other numbers", "the host's process ids", "--pid=host"]);
+    has(why, &["another namespace", "the host's process ids", "--pid=host"]);
     assert!(!report["threads"].as_array().unwrap().is_empty(), "rates are reported: {report}");
 }
 
@@ -426,7 +426,7 @@ fn what_is_not_there_is_refused_and_leaves_nothing() {
     let refused = |args: &[&str]| {
         refusal(&run(["watch", "--seconds", "1", "--runs"]).arg(folder.path()).args(args).output().unwrap())
     };
-    has(&refused(&["--pid", "999999999"]), &["999999999", "nothing of it runs"]);
+    has(&refused(&["--pid", "999999999"]), &["999999999", "no such process or thread"]);
     has(&refused(&["--pid", "-1"]), &["-1"]);
     has(&refused(&["--name", "no such thread anywhere"]), &["no such thread anywhere"]);
     has(&refused(&["--cgroup", "/no/such/group"]), &["cgroup.procs"]);

@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use takt::{alone, has, json, missing, read_json, root, stderr, stdout, takt as run};
 
-/// What else this machine does may hide a loop.
+/// Other work of this machine may hide a loop.
 const ATTEMPTS: usize = 4;
 
 /// The planted loops.
@@ -336,7 +336,7 @@ fn releases_behind_a_blocked_one_have_its_cause_on_the_terminal_and_in_the_repor
     });
 }
 
-/// What is printed for people; None where kernel events cannot be had.
+/// The text for people; None if kernel events are not available.
 fn printed(output: &Output) -> Option<String> {
     let text = stdout(output);
     (!missing(&format!("not traced: {text}"), !text.contains("NO KERNEL EVENTS"))).then_some(text)
@@ -358,7 +358,7 @@ fn its_own_share_of_the_lateness_stands_above_the_table() {
     let own = text.find("% of all lateness below").unwrap_or_else(|| panic!("{text}"));
     assert!(text[..own].contains("takt itself: ") && own < text.find("  thread").unwrap(), "{text}");
     has(&text, &["what may help", "of all lateness"]);
-    assert!(text.contains("when it was asked to, by signal "), "{text}");
+    assert!(text.contains("when asked to, by signal "), "{text}");
     let report = read_json(&loops.folder.path().join("run/watch.json"));
     let share = report["watcher_lateness_share"].as_f64().unwrap();
     assert!((0.0..=1.0).contains(&share) && report["watcher_lateness_us"].as_f64() >= Some(0.0), "{report}");
@@ -440,5 +440,5 @@ fn a_look_ahead_says_what_is_missing_and_watches_nothing() {
     // Nobody is there.
     let output = run(["watch", "--dry-run", "--name", "no-such-loop-as-this"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    has(&stdout(&output), &["nothing of it runs"]);
+    has(&stdout(&output), &["no such process or thread"]);
 }

@@ -23,7 +23,7 @@ while True:
 ";
 /// Causes that a machine does not have by itself: each takes somebody who does it.
 const NOT_BY_ITSELF: [&str; 3] = ["stopped", "lock", "throttled"];
-/// What else this machine does may hide a loop.
+/// Other work of this machine may hide a loop.
 const ATTEMPTS: usize = 3;
 
 struct Ended(Child);
@@ -64,7 +64,7 @@ fn python() -> Option<Ended> {
     Ended::start(Command::new("python3").args(["-c", LOOP]), "python3")
 }
 
-/// What a watch says; None where the kernel's events cannot be had.
+/// Report of a watch; None if kernel events are not available.
 fn watched(seconds: &str, arguments: &[&str]) -> Option<Value> {
     let folder = tempfile::tempdir().unwrap();
     let output = run(["watch", "--seconds", seconds, "--json", "--out"])
@@ -149,7 +149,7 @@ while True:
     if n % 20 == 0: gc.collect()
 ";
 
-/// Where a busy machine left it too little to see, it is watched for longer.
+/// Length for another attempt: if a busy machine left too little to see, it is watched for longer.
 fn longer(attempt: usize) -> &'static str {
     ["5", "10", "20"][(attempt - 1).min(2)]
 }

@@ -1,4 +1,4 @@
-//! What a thread of a running program does, seen from outside: its system calls (perf), its
+//! Activity of a thread of a running program, seen from outside: its system calls (perf), its
 //! allocations (a preloaded malloc that counts by thread), its faults and its switches (/proc).
 
 use std::collections::BTreeMap;
@@ -91,15 +91,15 @@ fn thread_named(pid: u32, name: &str) -> u64 {
     })
 }
 
-/// What a thread did.
+/// Activity of a thread.
 #[derive(Debug)]
 pub struct Seen {
-    /// How often by number.
+    /// Number of calls by system call number.
     pub calls: BTreeMap<i64, u64>,
     pub allocations: u64,
     pub faults: u64,
     /// Times that it left the CPU by itself.
     pub switches: u64,
-    /// How long allocations, faults and switches were counted: longer than the calls.
+    /// Time for which allocations, faults and switches were counted: longer than the calls.
     pub elapsed: Duration,
 }

@@ -1,4 +1,4 @@
-//! What the manager learnt and measured against what the nodes wrote down.
+//! The manager's model and measurements against the nodes' own log.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ const TOLERANCE_MS: f64 = 1.0;
 /// Events that the nodes left so long ago may not have been read yet.
 const UNREAD_NS: u64 = 250_000_000;
 
-/// What an activation costs beside the callback that the node wrote: its executor waits, fills the
+/// Cost of an activation besides the callback that the node logged: its executor waits, fills the
 /// wait set and takes the message (with several threads each of them does, and the wait set is
 /// filled anew after each callback), and the node writes its line. In the mean over many
 /// activations; measured here 0.1 to 0.25 ms, with several threads up to 0.75 ms, so that a slower
@@ -44,13 +44,13 @@ fn visible(callback: &str, executor: &str) -> bool {
     in_model(callback) == callback && is_callback(callback, executor)
 }
 
-/// What the nodes wrote down that an executor runs for itself: not what is Python's, a part of a
-/// subscription, or a thread's.
+/// Whether the node's log entry is a callback that an executor runs for itself: not one of Python,
+/// a part of a subscription, or a thread's.
 fn is_callback(callback: &str, executor: &str) -> bool {
     executor != "python" && executor != "thread" && !callback.ends_with(" join")
 }
 
-/// What the model calls a callback: goals of actions are run when they are requested, results
+/// Name of a callback in the model: goals of actions are run when they are requested, results
 /// handled when they are answered.
 fn in_model(callback: &str) -> String {
     match callback.split_once(" action ") {
@@ -266,8 +266,8 @@ pub fn false_guarantees(managed: &Managed, chain: &Chain, found: &mut Vec<String
     }
 }
 
-/// What is the same in each run of one system: the chains' ways, and which of them cannot be
-/// analysed and why.
+/// Facts that are equal in each run of one system: the chains' ways, and the chains that cannot be
+/// analysed, with the reason.
 pub fn answer(managed: &Managed) -> BTreeMap<String, String> {
     let mut answer = BTreeMap::new();
     for name in managed.truth.callbacks().keys() {

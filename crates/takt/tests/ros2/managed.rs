@@ -25,9 +25,9 @@ const TICK_NS: u64 = 10_000_000;
 /// Between two lines that report how far it is.
 const REPORT_EVERY: Duration = Duration::from_secs(30);
 
-/// What a run left.
+/// Results of a run.
 pub struct Managed {
-    /// What `--json` printed; null where the run was broken off.
+    /// Output with `--json`; null if the run was broken off.
     pub all: Value,
     pub log: Vec<Value>,
     pub truth: Truth,
@@ -35,7 +35,7 @@ pub struct Managed {
     stolen: Vec<(u64, u64)>,
 }
 
-/// What a word about a chain was, and when it was said.
+/// A state of a chain, and the time of its report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Word {
     pub at_ns: u64,
@@ -305,8 +305,8 @@ impl Managed {
             .collect()
     }
 
-    /// What was said of a chain, and when: state and bound. A record's own stamp is that of the
-    /// decision's beginning; it was said when it was written, which the wall clock beside it
+    /// States reported for a chain, each with its time and bound. A record's own stamp is that of
+    /// the decision's beginning; it was said when it was written, which the wall clock beside it
     /// reports.
     pub fn message(&self, name: &str) -> Vec<Word> {
         let wall_ns = |record: &Value| record["wall_s"].as_f64().unwrap_or(0.0) * 1e9;
@@ -352,7 +352,7 @@ impl Managed {
         self.reserved_from_ns().is_some()
     }
 
-    /// How many seconds a chain was called guaranteed, of how many that something was said of it.
+    /// Seconds for which a chain was called guaranteed, and seconds with any state.
     pub fn guaranteed_s(&self, name: &str) -> (f64, f64) {
         let message = self.message(name);
         let end_ns = self.log.iter().filter_map(|it| it["at_ns"].as_u64()).max().unwrap_or(0);
@@ -371,7 +371,7 @@ impl Managed {
     }
 }
 
-/// What the hypervisor took between two moments, at most.
+/// Upper bound of the time that the hypervisor took between two moments.
 fn stolen_between_ns(stolen: &[(u64, u64)], from_ns: u64, to_ns: u64) -> u64 {
     // Seen after it happened.
     let slack_ns = 2 * LOOK.as_nanos() as u64;

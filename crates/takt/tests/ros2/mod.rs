@@ -78,11 +78,11 @@ impl Completion {
     }
 }
 
-/// What all nodes of a run wrote down.
+/// The log of all nodes of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Truth {
     pub runs: Vec<Run>,
-    /// Which runs took the message of that identifier.
+    /// Runs that took the message of that identifier.
     takers: HashMap<String, Vec<usize>>,
 }
 
@@ -206,7 +206,7 @@ pub struct Chain {
     pub expected: Expected,
 }
 
-/// What the manager should be able to say.
+/// Expected answer of the manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     /// Measured, with a bound.

@@ -19,13 +19,13 @@ const NODES: [(&str, &str); 3] = [("n0", "rt,big"), ("n1", "rt"), ("n2", "generi
 /// One that Slurm boots into the kernel that a job asks for.
 const REBOOTING: [(&str, &str); 1] = [("n0", "rt,generic")];
 
-/// What is "booted" on a node: Slurm asks for it without an argument, and says with one what to
-/// boot next.
+/// Program for "booted" of a node: Slurm calls it without an argument for the present state, and
+/// with one for the next boot.
 const HELPER: &str = "#!/bin/sh
 if [ $# -gt 0 ]; then echo \"$1\" > \"$TAKT_NODE/next\"; else cat \"$TAKT_NODE/kernel\"; fi
 ";
 
-/// What Slurm calls on a node that is to boot: its daemon ends with everything else.
+/// Program that Slurm calls on a node to reboot it: its daemon ends with everything else.
 const REBOOT: &str = "#!/bin/sh
 cat \"$TAKT_NODE/next\" >> \"$TAKT_NODE/boots\"
 kill \"$(cat \"$TAKT_NODE/pid\")\"
@@ -69,7 +69,7 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
 
 const CONF: &str = "slurm.conf";
 
-/// What a node lives in.
+/// Namespaces of a node.
 const SPACES: [&str; 5] = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
 /// A program that ends with this thread, its words in a file of `folder`.
@@ -176,7 +176,7 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// What SLURM_CONF must be.
+    /// Value of SLURM_CONF.
     pub fn configuration(&self) -> PathBuf {
         self.workspace.path().join(CONF)
     }
@@ -187,7 +187,7 @@ impl Cluster {
         fs::read_to_string(self.workspace.path().join(node).join(name)).unwrap_or_default()
     }
 
-    /// What a command of Slurm's prints; nothing where the controller does not answer.
+    /// Output of a Slurm command; empty if the controller does not answer.
     pub fn ask(&self, program: &str, arguments: &[&str]) -> String {
         let output =
             Command::new(program).args(arguments).env("SLURM_CONF", self.configuration()).output().unwrap();

@@ -72,7 +72,7 @@ fn a_campaign_survives_its_node_its_controller_and_whoever_waits() {
 
     // What cannot be is refused before anything is written, with what exists.
     for (more, parts) in [
-        (&["--partition", "none"][..], &["--partition none", "there are lab"][..]),
+        (&["--partition", "none"][..], &["--partition none", "the partitions are lab"][..]),
         (
             &["--constraint", "fast"],
             &["--constraint fast", "\"fast\"", "n0 (rt, big), n1 (rt), n2 (generic)"],
@@ -82,7 +82,7 @@ fn a_campaign_survives_its_node_its_controller_and_whoever_waits() {
             &["--constraint big and factors kernel", "all of big, generic", "n2 (generic)"],
         ),
         (&["--constraint", "big|rt"], &["\"(big|rt)&generic\"", "not available", "n2 (generic)"]),
-        (&["--sbatch=--array=1"], &["--sbatch --array=1", "set by takt"]),
+        (&["--sbatch=--array=1"], &["--sbatch --array=1", "takt itself sets"]),
         (&["--kernel", "rt"], &["--on slurm", "features"]),
     ] {
         has(&refusal(&on_slurm(more).output().unwrap()), parts);
@@ -214,7 +214,7 @@ fn a_node_is_booted_into_the_kernel_that_a_run_asks_for() {
     let mut resume = takt(["campaign", "resume"]);
     let resumed = resume.arg(&dir).arg("--json").env("SLURM_CONF", cluster.configuration()).output().unwrap();
     assert_eq!(resumed.status.code(), Some(1), "{}", stderr(&resumed));
-    has(&stderr(&resumed), &["node n0 runs takt ", "this campaign was begun with takt 0.0.9"]);
+    has(&stderr(&resumed), &["node n0 runs takt ", "this campaign was started with takt 0.0.9"]);
 }
 
 /// Slurm's commands as a site has them that allows `$MOST` tasks in an array (none: any number) and
@@ -290,7 +290,7 @@ fn who_waits_counts_what_becomes_of_runs_and_outlives_the_folder() {
     // The folder is away for a moment.
     let away = workspace.runs().join("away");
     fs::rename(&dir, &away).unwrap();
-    reports(&waits, "jobs go on, and so does the waiting");
+    reports(&waits, "the jobs continue, and takt keeps waiting");
     fs::rename(&away, &dir).unwrap();
     reports(&waits, "the campaign's folder can be read again");
     // A run failed on one node and was made by another, whose clock is behind, all between two
@@ -327,9 +327,9 @@ fn who_waits_counts_what_becomes_of_runs_and_outlives_the_folder() {
     waits.signal(Signal::INT);
     assert_eq!(waits.end().code(), Some(2));
     let message = waits.output("stderr");
-    has(&message, &["stopped waiting; the jobs 77 77 go on", "takt campaign resume", "scancel 77"]);
+    has(&message, &["stopped waiting; the jobs 77 77 continue", "takt campaign resume", "scancel 77"]);
     assert_eq!(message.matches("FAILED").count(), 1, "{message}");
-    assert_eq!(message.matches("is made again").count(), 1, "{message}");
+    assert_eq!(message.matches("being repeated").count(), 1, "{message}");
     assert_eq!(read_json(&dir.join("failures.json")), serde_json::json!({}));
 }
 
@@ -398,7 +398,7 @@ fn arrays_are_as_large_as_the_site_allows_and_asked_for_as_takt_asks() {
     for option in ["--wait", "--clusters=all", "--part=debug"] {
         let sbatch = format!("--sbatch={option}");
         let mut command = with(workspace.command(&["--on", "slurm", &sbatch]), "9", "");
-        has(&refusal(&command.output().unwrap()), &[option, "set by takt"]);
+        has(&refusal(&command.output().unwrap()), &[option, "takt itself sets"]);
     }
     let folder: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(b"runs\xff");
     let folder = commands.path().join(folder);
@@ -406,7 +406,7 @@ fn arrays_are_as_large_as_the_site_allows_and_asked_for_as_takt_asks() {
     command.arg(workspace.file()).arg("--runs").arg(&folder);
     has(
         &refusal(&with(command, "9", "").output().unwrap()),
-        &["runs\\xFF\" is not UTF-8", "give --runs a folder"],
+        &["runs\\xFF\" is not UTF-8", "pass --runs a folder"],
     );
     assert!(!folder.exists());
 }
@@ -416,16 +416,16 @@ fn without_slurm_it_says_so() {
     let workspace = Workspace::new(CAMPAIGN);
     let message =
         refusal(&workspace.command(&["--on", "slurm"]).env("PATH", "/nonexistent").output().unwrap());
-    has(&message, &["no sinfo", "slurm-client", "--on local"]);
+    has(&message, &["sinfo is not on this machine", "slurm-client", "--on local"]);
     let there = std::process::Command::new("sinfo").arg("--version").output();
     if !missing("there is no sinfo", there.is_ok()) {
         let mut command = workspace.command(&["--on", "slurm"]);
         // Nothing is configured in it.
         let message = refusal(&command.env("SLURM_CONF", "/dev/null").output().unwrap());
-        has(&message, &["belongs to no cluster", "SLURM_CONF=FILE", "--on local"]);
+        has(&message, &["find no cluster", "SLURM_CONF=FILE", "--on local"]);
     }
     let message = workspace.refused(&["--partition", "lab", "--kernel", "rt"]);
-    has(&message, &["--partition is for --on slurm"]);
+    has(&message, &["--partition applies to --on slurm"]);
     let message = refusal(&takt(["campaign", "block", "nowhere", "--submission", "x"]).output().unwrap());
     has(&message, &["nowhere"]);
 }

@@ -1,4 +1,4 @@
-//! What the tests of the command line share: the binary, its children, configurations.
+//! Common parts of the command line's tests: the binary, its children, configurations.
 
 // Every test file uses a part; helpers of tests may panic as tests may.
 #![allow(dead_code, clippy::unwrap_used)]
@@ -95,17 +95,17 @@ pub fn takt<I: IntoIterator<Item = S>, S: AsRef<std::ffi::OsStr>>(args: I) -> Co
     command
 }
 
-/// What was said on standard output.
+/// Text on standard output.
 pub fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// What was said on standard error.
+/// Text on standard error.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// What was said by a command that refused: exit status 2 and no panic.
+/// Message of a command that refused: exit status 2 and no panic.
 #[track_caller]
 pub fn refusal(output: &Output) -> String {
     let message = stderr(output);
@@ -198,7 +198,7 @@ impl Workspace {
         self.0.path().join("campaign.toml")
     }
 
-    /// Where its campaigns are.
+    /// Folder of its campaigns.
     pub fn runs(&self) -> PathBuf {
         self.0.path().join("runs")
     }
@@ -210,7 +210,7 @@ impl Workspace {
         command
     }
 
-    /// What `takt` says to a campaign that it must refuse before anything runs.
+    /// Answer of `takt` to a campaign that it must refuse before anything runs.
     pub fn refused(&self, more: &[&str]) -> String {
         let message = refusal(&self.command(more).output().unwrap());
         assert!(message.starts_with("takt: "), "{message}");
@@ -259,7 +259,7 @@ impl Beside {
         self.child.id()
     }
 
-    /// What it has written so far to `stdout` or `stderr`.
+    /// Its output so far on `stdout` or `stderr`.
     pub fn output(&self, stream: &str) -> String {
         let mut text = String::new();
         fs::File::open(self.output.path().join(stream)).unwrap().read_to_string(&mut text).unwrap();

@@ -1,4 +1,4 @@
-//! What documents name is there: source files, crates and their items.
+//! Names in documents exist: source files, crates and their items.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ fn spans(text: &str) -> Vec<&str> {
     text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
 }
 
-/// What a span names that is not there: a source file, by the end of its path, or an item of a
+/// A name in a span that does not exist: a source file, by the end of its path, or an item of a
 /// crate.
 fn absent(span: &str, files: &[PathBuf], crates: &[(String, String)]) -> Option<String> {
     let path = span.split_whitespace().next()?;

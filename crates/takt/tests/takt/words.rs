@@ -35,7 +35,7 @@ const ALLOWED: [(&str, &str); 5] = [
     ("crates/takt/tests/takt/mod.rs", "desk"),
 ];
 
-/// What comes before a name where it is declared.
+/// Keywords before a name where it is declared.
 const DECLARES: [&str; 10] =
     ["fn", "struct", "enum", "trait", "type", "const", "static", "mod", "let", "mut"];
 

@@ -13,16 +13,16 @@ use super::{Outcome, RunnerError, StepReport};
 use crate::check::step::StepMessage;
 use crate::gpu::Info;
 
-/// How often it is looked whether the check shall end.
+/// Period at which it is checked whether the check must end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How long a killed process may take to be gone: the driver ends its work first.
+/// Time that a killed process may take to disappear: the driver ends its work first.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Most that is kept of what a step prints to standard error.
 const MAX_WORDS: usize = 4000;
 
-/// How a process ended.
+/// End of a process.
 pub(super) struct Ended {
     /// It has said all that it had to say.
     pub(super) complete: bool,

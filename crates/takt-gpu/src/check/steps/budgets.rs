@@ -38,7 +38,7 @@ const TRIES: u32 = 20;
 /// Checks waiting and late work.
 ///
 /// # Errors
-/// What opening or any piece of work met.
+/// The first error of opening or of any piece of work.
 pub fn budgets(step: &mut Step<'_>) -> Result<(), StepError> {
     let gpu = open(step)?;
     let busy = Busy::new(&gpu)?;
@@ -61,8 +61,8 @@ pub fn budgets(step: &mut Step<'_>) -> Result<(), StepError> {
     Ok(())
 }
 
-/// How long this thread has waited for a CPU so far, nanoseconds (proc_pid_schedstat(5)); 0 where
-/// the kernel does not count it.
+/// Time for which this thread has waited for a CPU so far, nanoseconds (proc_pid_schedstat(5)); 0
+/// if the kernel does not count it.
 fn waited_for_cpu_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
@@ -98,8 +98,8 @@ fn on_time(step: &mut Step<'_>, gpu: &Gpu, busy: &Busy, wait: Wait) -> Result<()
     let (all, own) = (Summary::of(&mut late_us), Summary::of(&mut own_us));
     let name = format!("{wait:?}").to_lowercase();
     let reported = format!(
-        "{on_time} of {} within {} us behind the deadline, {early} before it; mean {:.1} us, p99 {:.1} us, worst {:.1} us, of that the \
-         CPU's scheduler at worst {:.1} us",
+        "{on_time} of {} within {} us after the deadline, {early} before it; mean {:.1} us, p99 {:.1} us, worst {:.1} us, of which the \
+         CPU's scheduler took at most {:.1} us",
         own.count,
         ON_TIME_NS / 1000,
         all.mean,
@@ -118,12 +118,13 @@ fn on_time(step: &mut Step<'_>, gpu: &Gpu, busy: &Busy, wait: Wait) -> Result<()
     Ok(())
 }
 
-/// What is late keeps its memory until it ends, cannot be read before, and is right then.
+/// Late work keeps its memory until it ends, cannot be read before, and then has the right result.
 fn discarded(step: &mut Step<'_>, gpu: &Gpu, busy: &Busy) -> Result<(), StepError> {
     step.progress("late work");
     let stream = gpu.stream(Priority::Normal)?;
     let done = stream.event(false)?;
-    let what = "work over its budget cannot be read before it ends, keeps its memory, and is right then";
+    let what =
+        "work over its budget cannot be read before it ends, keeps its memory, and then has the right result";
     let mut work_ms = WORK_MS;
     for _ in 0..TRIES {
         let (host, device) = (gpu.pinned::<u32>(1000)?, gpu.buffer::<u32>(1000)?);

@@ -25,14 +25,14 @@ const BRACKETS: u32 = 5;
 /// lie between them: first with one base that grows old, then with bases renewed as in use.
 ///
 /// # Errors
-/// What opening or any call met.
+/// The first error of opening or of any call.
 pub fn clock(step: &mut Step<'_>) -> Result<(), StepError> {
     let gpu = open(step)?;
     let stream = gpu.stream(Priority::Normal)?;
     let event = stream.event(true)?;
     let mut clock = Clock::new(&gpu)?;
     step.figure("first_mapping", clock.mapping());
-    for (name, renewed) in [("one base that grows old", false), ("bases renewed", true)] {
+    for (name, renewed) in [("one ageing reference", false), ("bases renewed", true)] {
         step.progress(name);
         if renewed {
             // As in use, where no base is older than a second: this one is as old as the first

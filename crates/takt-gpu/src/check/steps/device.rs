@@ -20,7 +20,7 @@ pub fn device(step: &mut Step<'_>) -> Result<(), StepError> {
     let gpu = open(step)?;
     let info = gpu.info().clone();
     step.judge(
-        "the driver speaks CUDA 12.0 or newer",
+        "the driver supports CUDA 12.0 or newer",
         format!("CUDA {}", CudaVersion(info.driver_version)),
         info.driver_version >= 12_000,
     );
@@ -37,10 +37,10 @@ pub fn device(step: &mut Step<'_>) -> Result<(), StepError> {
         .any(|c| c.version().0 <= info.driver_version / 1000 && c.is_emulated() == info.emulated);
     let measured = match (usable, &folder) {
         (true, _) => "NVRTC is here",
-        (false, Some(_)) => "no NVRTC for this driver; kernels were compiled beforehand",
+        (false, Some(_)) => "no NVRTC for this driver; precompiled kernels are used",
         (false, None) => "neither NVRTC for this driver nor TAKT_GPU_KERNELS",
     };
-    step.judge("kernels can be had", measured, usable || folder.is_some());
+    step.judge("kernels are available", measured, usable || folder.is_some());
     let (least, greatest) = info.priorities;
     step.judge("streams have priorities", format!("{least} to {greatest}"), greatest < least);
     step.judge("memory is free", format!("{:?}", gpu.memory()?), gpu.memory()?.free_bytes > 0);

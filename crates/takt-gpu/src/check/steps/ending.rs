@@ -20,7 +20,7 @@ use crate::gpu::Gpu;
 use crate::kernel::{Arg, Grid};
 use crate::wait::{Wait, Waited};
 
-/// How such a process is started, by its name.
+/// Command that starts such a process, by its name.
 pub type Child<'a> = &'a dyn Fn(&str) -> Command;
 
 /// Time that the kernel that never ends is given, nanoseconds.
@@ -42,7 +42,7 @@ fn grid(gpu: &Gpu) -> Grid {
 /// Starts a kernel that never ends, gives it up, shows so, and waits to be killed.
 ///
 /// # Errors
-/// What opening or launching met.
+/// The error of opening or launching.
 pub fn hang_child(step: &mut Step<'_>) -> Result<(), StepError> {
     let gpu = open(step)?;
     let stream = gpu.stream(Priority::Critical)?;
@@ -68,7 +68,7 @@ pub fn hang_child(step: &mut Step<'_>) -> Result<(), StepError> {
 /// Runs a kernel that ends the context, and shows what is said of it.
 ///
 /// # Errors
-/// What opening or launching met.
+/// The error of opening or launching.
 pub fn loss_child(step: &mut Step<'_>) -> Result<(), StepError> {
     let gpu = open(step)?;
     let stream = gpu.stream(Priority::Critical)?;
@@ -125,7 +125,7 @@ fn watch(
     }
     let figure = match receiver.recv_timeout(PATIENCE) {
         Ok(figure) => figure.map_err(failed),
-        Err(_) => Err(failed(format!("said nothing within {} s", PATIENCE.as_secs()))),
+        Err(_) => Err(failed(format!("reported nothing within {} s", PATIENCE.as_secs()))),
     };
     // From now on it is known whether times count: this process opens the device later.
     if let Ok(info) = device.try_recv() {
@@ -152,7 +152,7 @@ fn fresh(step: &mut Step<'_>, what: &str, gone: Duration) -> Result<(), StepErro
     step.judge_time(
         &format!("the process is gone and the device works again within {} s", MAX_RECOVERY.as_secs()),
         format!(
-            "gone after {:.0} ms, a right frame {:.0} ms after that",
+            "gone after {:.0} ms, a correct frame {:.0} ms after that",
             1e3 * gone.as_secs_f64(),
             1e3 * took.as_secs_f64()
         ),
@@ -166,39 +166,39 @@ fn fresh(step: &mut Step<'_>, what: &str, gone: Duration) -> Result<(), StepErro
 /// one.
 ///
 /// # Errors
-/// What the processes say.
+/// The error in the processes' messages.
 pub fn after_hang(step: &mut Step<'_>, child: Child<'_>) -> Result<(), StepError> {
     step.progress("a kernel that never ends");
     let (figure, gone) = watch(step, child, "hang-child")?;
     let late_ns = figure["late_ns"].as_u64().unwrap_or(u64::MAX);
     let given_up = figure["given_up"] == true;
     step.judge(
-        "a kernel that never ends is given up, and its result cannot be read",
+        "a kernel that never ends is abandoned, and its result cannot be read",
         figure.to_string(),
         given_up && figure["result_refused"] == true,
     );
     step.judge_time(
-        &format!("it is given up within {} ms of the budget's end", ON_TIME_NS / 1_000_000),
+        &format!("it is abandoned within {} ms of the budget's end", ON_TIME_NS / 1_000_000),
         format!("{:.3} ms", late_ns as f64 / 1e6),
         given_up && late_ns <= ON_TIME_NS,
     );
-    fresh(step, "after a process was killed in a kernel that never ends, a fresh one computes rightly", gone)
+    fresh(step, "after a process was killed in a kernel that never ends, a new one computes correctly", gone)
 }
 
 /// A context that is lost: said so, refused from then on, the device used by a fresh process.
 ///
 /// # Errors
-/// What the processes say.
+/// The error in the processes' messages.
 pub fn after_loss(step: &mut Step<'_>, child: Child<'_>) -> Result<(), StepError> {
     step.progress("a kernel that ends its context");
     let (figure, gone) = watch(step, child, "loss-child")?;
     if figure.is_null() {
-        return Err(not_run("the process that loses its context said nothing"));
+        return Err(not_run("the process that loses its context reported nothing"));
     }
     step.judge(
-        "a lost context is said to be lost, and every later call is refused",
+        "a lost context is reported as lost, and every later call is refused",
         figure.to_string(),
         figure["lost"] == true && figure["refused_later"] == true,
     );
-    fresh(step, "after a process lost its context, a fresh one computes rightly", gone)
+    fresh(step, "after a process lost its context, a new one computes correctly", gone)
 }

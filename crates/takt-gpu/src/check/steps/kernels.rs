@@ -20,7 +20,7 @@ const WORDS: usize = 100_003;
 /// Compiles, loads and compares the kernels of this crate and of `others`.
 ///
 /// # Errors
-/// What opening or any piece of work met.
+/// The first error of opening or of any piece of work.
 pub fn kernels(step: &mut Step<'_>, others: &[&Source]) -> Result<(), StepError> {
     let gpu = open(step)?;
     let (driver, emulated) = (gpu.driver_version(), gpu.info().emulated);
@@ -30,7 +30,7 @@ pub fn kernels(step: &mut Step<'_>, others: &[&Source]) -> Result<(), StepError>
             let (major, minor) = compiler.version();
             let what = format!("`{}` compiled by NVRTC {major}.{minor} loads", source.name);
             if major > driver.major() {
-                step.not_run(&what, format!("the driver speaks CUDA {driver}"));
+                step.not_run(&what, format!("the driver supports CUDA {driver}"));
                 continue;
             }
             step.progress(&what);

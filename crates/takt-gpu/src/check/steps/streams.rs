@@ -29,7 +29,7 @@ const HANDOVERS: u32 = 50;
 /// Checks streams and shows what they cost.
 ///
 /// # Errors
-/// What opening or any piece of work met.
+/// The first error of opening or of any piece of work.
 pub fn streams(step: &mut Step<'_>) -> Result<(), StepError> {
     let gpu = open(step)?;
     let (least, greatest) = gpu.info().priorities;
@@ -38,14 +38,14 @@ pub fn streams(step: &mut Step<'_>) -> Result<(), StepError> {
     let [background, critical] = granted;
     let (background, critical) = (background?, critical?);
     step.judge(
-        "the driver grants the priorities asked for",
+        "the driver grants the requested priorities",
         format!("background {background} of {least}, critical {critical} of {greatest}"),
         (background, critical) == (least, greatest),
     );
     let mut late = gpu.stream(Priority::Background)?;
     let set = late.set_priority(Priority::Critical);
     step.judge(
-        "a stream that is there takes another priority (cuStreamSetAttribute)",
+        "an existing stream accepts another priority (cuStreamSetAttribute)",
         set.map_or_else(
             |error| error.to_string(),
             |()| format!("{background} to {}", late.granted_priority()),
@@ -126,7 +126,7 @@ fn order(step: &mut Step<'_>, gpu: &Gpu) -> Result<(), StepError> {
     // streams are threads of a busy machine, four.
     let enough = if step.is_emulated() { 1 } else { 4 };
     let overtook = with.iter().filter(|&&kernels| kernels >= BEFORE as u32 / 2).count();
-    let figures = format!("overtook {with:?} of {BEFORE}; in a stream of their own priority {without:?}");
+    let figures = format!("overtook {with:?} of {BEFORE}; in a stream of the same priority {without:?}");
     step.judge(
         &format!("work of the greatest priority overtakes {} waiting kernels of other streams", BEFORE / 2),
         &*figures,
@@ -134,7 +134,7 @@ fn order(step: &mut Step<'_>, gpu: &Gpu) -> Result<(), StepError> {
     );
     let what = "its priority is what lets it overtake";
     if interleaves(&with, &without) {
-        let why = format!("the device lets work of the same priority overtake as far: {figures}");
+        let why = format!("the device lets work of the same priority overtake just as far: {figures}");
         step.not_run(what, why);
     } else {
         step.judge(what, figures, sum(&with) > sum(&without));
@@ -155,7 +155,7 @@ fn interleaves(with: &[u32], without: &[u32]) -> bool {
 
 /// One stream writes, another reads behind its event, over and over.
 fn handovers(step: &mut Step<'_>, gpu: &Gpu) -> Result<(), StepError> {
-    step.progress("one stream behind another's event");
+    step.progress("one stream waiting for another's event");
     let (writer, reader) = (gpu.stream(Priority::Background)?, gpu.stream(Priority::Critical)?);
     let (written, read) = (writer.event(false)?, reader.event(false)?);
     let (between, result) = (gpu.buffer::<u32>(RESULT_WORDS)?, gpu.pinned::<u32>(RESULT_WORDS)?);
@@ -175,14 +175,14 @@ fn handovers(step: &mut Step<'_>, gpu: &Gpu) -> Result<(), StepError> {
     }
     let words = HANDOVERS as usize * RESULT_WORDS;
     step.judge(
-        "a stream behind another's event sees what was written",
+        "a stream that waits for another's event sees its writes",
         format!("{wrong} of {words} words differ"),
         wrong == 0,
     );
     Ok(())
 }
 
-/// What the check's frame gives for `word`.
+/// Result of the check's frame for `word`.
 fn expected(word: u32) -> u32 {
     (0..KERNELS).fold(word, |word, _| word.wrapping_mul(3).wrapping_add(1))
 }

@@ -1,4 +1,4 @@
-//! Which runs there are, and the files of the index that report it.
+//! Existing runs, and the files of the index that lists them.
 
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -24,13 +24,13 @@ struct Index {
     files: Vec<String>,
     /// The rows, in the order of the files; those of a run may be there twice.
     rows: Vec<Entry>,
-    /// How many files are damaged.
+    /// Number of damaged files.
     bad: usize,
     /// All files that were listed were there.
     whole: bool,
 }
 
-/// What is in a store.
+/// Contents of a store.
 struct Found {
     /// Runs with their rows, in the order of their beginning.
     rows: Vec<Entry>,
@@ -42,12 +42,12 @@ struct Found {
     outdated: bool,
 }
 
-/// Which files are of about the same size: factors of eight.
+/// Class of files of about the same size: factors of eight.
 fn size_class(bytes: u64) -> u32 {
     (bytes / SMALL).checked_ilog2().map_or(0, |log| 1 + log / 3)
 }
 
-/// Each run once, in the order of the beginning. Where a run was looked up, a hash stands for its
+/// Each run once, in the order of the beginning. A run that was looked up has a hash instead of its
 /// name, which another row may have.
 fn once(rows: Vec<Entry>) -> Vec<Entry> {
     let mut first: HashMap<&str, usize> = HashMap::with_capacity(rows.len());
@@ -97,11 +97,11 @@ impl Store {
         Ok(names.filter_map(run).collect())
     }
 
-    /// All runs, in the order of their beginning. What the index does not know is looked up; of a
-    /// run that is damaged there is its hash alone.
+    /// All runs, in the order of their beginning. Runs missing in the index are looked up; a
+    /// damaged run has only its hash.
     ///
     /// # Errors
-    /// What the store answered.
+    /// The store's error.
     pub fn list(&self) -> Result<Vec<Entry>, StoreError> {
         let Found { mut rows, damaged, files, outdated } = self.found()?;
         if outdated {
@@ -170,7 +170,7 @@ impl Store {
         for file in &index.files {
             match self.rows_of(file)? {
                 Some(Ok(rows)) => index.rows.extend(rows),
-                // What is no file of ours is nobody's damage.
+                // Foreign files are nobody's damage.
                 Some(Err(())) => index.bad += usize::from(file.ends_with(".parquet")),
                 None => index.whole = false,
             }

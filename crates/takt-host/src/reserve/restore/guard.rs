@@ -66,7 +66,7 @@ impl Guard {
         Ok(Self { state, thread: Some(thread) })
     }
 
-    /// How often it had to be started anew.
+    /// Checks the process; returns the number of its restarts.
     ///
     /// # Errors
     /// Nobody watches any more, and another one cannot be started.

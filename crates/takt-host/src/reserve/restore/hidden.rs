@@ -16,8 +16,8 @@ pub struct Hidden {
 }
 
 impl Hidden {
-    /// What a thread outside of the partition shows when it asked for `cpus`: the kernel leaves
-    /// none without CPUs.
+    /// CPU set of a thread outside of the partition that requested `cpus`: the kernel leaves none
+    /// without CPUs.
     #[must_use]
     pub fn shown(&self, cpus: &CpuSet) -> CpuSet {
         match cpus.without(&self.cores) {
@@ -27,7 +27,7 @@ impl Hidden {
     }
 }
 
-/// What all threads asked for before cores were hidden.
+/// CPU sets that all threads had requested before cores were hidden.
 #[derive(Debug)]
 pub(super) struct Asked {
     hidden: Hidden,
@@ -38,7 +38,7 @@ impl Asked {
     /// Must come before the cores are hidden.
     pub fn note(kernel: &dyn Kernel, hidden: Hidden) -> Self {
         let mut threads = HashMap::new();
-        // What ends or starts meanwhile is as anything that comes later.
+        // Threads that end or start in the meantime are treated like all later ones.
         for pid in kernel.processes().unwrap_or_default() {
             for tid in kernel.threads(pid).unwrap_or_default() {
                 if let (Some(thread), Ok(cpus)) = (system::identify(kernel, pid, tid), kernel.affinity(tid)) {
@@ -49,8 +49,8 @@ impl Asked {
         Self { hidden, threads }
     }
 
-    /// What a thread asked for that shows `seen`. One that came later is taken as its process, or
-    /// as one that may run anywhere.
+    /// CPU set that a thread with the set `seen` had requested. A later thread is treated like its
+    /// process, or as one that may run anywhere.
     pub fn by(&self, thread: &Identity, process: Option<&CpuSet>, seen: CpuSet) -> CpuSet {
         [self.threads.get(thread), process, Some(&self.hidden.online)]
             .into_iter()

@@ -12,8 +12,8 @@ use super::owner::{Form, Owner};
 use super::{Change, Error, ProcessBefore, Restored, State, ThreadBefore, VERSION, undo_and_forget};
 use crate::reserve::system::{self, GroupVersion, Identity, Kernel};
 
-/// Where the state file is unless said otherwise: `/run/takt` for root, else the user's run-time
-/// directory or folder of states: never a folder that is everybody's.
+/// Default path of the state file: `/run/takt` for root, otherwise the user's run-time directory or
+/// folder of states, never a shared folder.
 #[must_use]
 pub fn default_path() -> PathBuf {
     let folder = match (is_root(), takt_files::environment::var_os("XDG_RUNTIME_DIR")) {
@@ -56,7 +56,7 @@ pub(super) fn forget(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// What was changed so far, in memory and on disk.
+/// Changes so far, in memory and on disk.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
@@ -64,7 +64,7 @@ pub struct Journal {
     /// Nobody else changes settings of the whole machine meanwhile.
     _owner: Option<Owner>,
     asked: Option<Asked>,
-    /// Where each thread stands among those recorded: hundreds are looked up every second.
+    /// Position of each thread among the recorded ones: hundreds are looked up every second.
     places: BTreeMap<u32, usize>,
 }
 
@@ -107,7 +107,7 @@ impl Journal {
         Ok((journal, left))
     }
 
-    /// What is recorded.
+    /// The record.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
@@ -182,7 +182,7 @@ impl Journal {
         self.asked.as_ref().map_or(seen, |asked| asked.by(thread, process, seen))
     }
 
-    /// How a thread was; `None` when it was never recorded.
+    /// Earlier state of a thread; `None` if it was never recorded.
     #[must_use]
     pub fn before(&self, pid: u32, tid: u32) -> Option<&ThreadBefore> {
         let before = self.state.threads.get(*self.places.get(&tid)?)?;

@@ -33,12 +33,12 @@ pub(crate) use permitted::FEATURES;
 /// The form of the state file that this version writes and reads.
 pub const VERSION: u32 = 1;
 
-/// Why a state file cannot be used.
+/// Reason why a state file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// It could not be read or written.
-    #[error("state file {}: {source}. Fix: run as root, or choose another place with --state", path.display())]
+    #[error("state file {}: {source}. Fix: run as root, or choose another path with --state", path.display())]
     File { path: PathBuf, source: io::Error },
     /// It holds something else.
     #[error(
@@ -50,28 +50,28 @@ pub enum Error {
     Unreadable { path: PathBuf, reason: String },
     /// Its manager still runs.
     #[error(
-        "process {pid} still manages by state file {}; end it (`kill {pid}`), and it restores everything itself",
+        "process {pid} is still managing with state file {}; end it (`kill {pid}`), and it restores everything itself",
         path.display()
     )]
     StillManaged { path: PathBuf, pid: u32 },
     /// Another program changes settings of the whole machine.
     #[error(
-        "{who} changes settings of the whole machine, and of two that do each would bring back what the other had set (lock {}). Fix: \
-         wait for its end, or end it, and it restores everything itself",
+        "{who} is changing settings of the whole machine (lock {}). Two such programs would restore each other's settings. Fix: wait until \
+         it ends, or end it, and it restores everything itself",
         path.display()
     )]
     Owned { path: PathBuf, who: String },
     /// Nobody can be kept out, so nothing may be changed.
     #[error(
-        "{}: {source}. Whoever changes settings of the whole machine holds this lock, and nothing was changed without. Fix: run as root, where \
-         /run can be written",
+        "{}: {source}. Changing settings of the whole machine needs this lock, so nothing was changed. Fix: run as root, with a writable \
+         /run",
         path.display()
     )]
     NoOwner { path: PathBuf, source: io::Error },
     /// A program of another kind was killed, and its watchdogs too.
     #[error(
-        "what a search for settings had set when it was killed is still in force, by state file {}. Nothing was changed. Fix: `takt tune \
-         --restore --state {}`",
+        "a search for settings was killed, and its settings are still in force according to state file {}. Nothing was changed. Fix: `takt \
+         tune --restore --state {}`",
         path.display(), path.display()
     )]
     LeftBehind { path: PathBuf },
@@ -104,9 +104,9 @@ pub struct ThreadBefore {
     pub thread: Identity,
     /// Its name, for people.
     pub name: String,
-    /// How it was scheduled.
+    /// Its earlier scheduling.
     pub attributes: Attributes,
-    /// Where it could run.
+    /// Its earlier CPUs.
     pub cpus: CpuSet,
     /// Its control group, with the kind of control groups that is used.
     pub group: Option<String>,
@@ -117,7 +117,7 @@ pub struct ThreadBefore {
 pub struct ProcessBefore {
     /// Its first thread.
     pub main: Identity,
-    /// Where that could run.
+    /// Its earlier CPUs.
     pub cpus: CpuSet,
     /// Its control group.
     pub group: Option<String>,
@@ -134,12 +134,12 @@ pub enum Change {
         /// Its directory.
         path: PathBuf,
         version: GroupVersion,
-        /// Where what is left in it goes: a directory of the same hierarchy.
+        /// Destination of its remaining threads: a directory of the same hierarchy.
         heir: PathBuf,
     },
 }
 
-/// What undoing did.
+/// Result of undoing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Restored {
     /// Threads that were given something back.
@@ -148,7 +148,7 @@ pub struct Restored {
     pub changes: usize,
     /// Threads that are gone.
     pub gone: usize,
-    /// What could not be undone, for a person.
+    /// Changes that could not be undone, for a person.
     pub failures: Vec<String>,
 }
 
@@ -159,7 +159,7 @@ impl Restored {
         self.failures.is_empty()
     }
 
-    /// What was done here and there.
+    /// Sum of both results.
     fn and(self, other: Self) -> Self {
         Self {
             threads: self.threads + other.threads,
@@ -186,12 +186,12 @@ impl fmt::Display for Restored {
 ///
 /// # Errors
 ///
-/// The file cannot be read, its manager still runs, or another program changes settings. What could
-/// not be undone is in the result, and the file stays then.
+/// The file cannot be read, its manager still runs, or another program changes settings. Changes
+/// that could not be undone are in the result, and the file then stays.
 pub fn restore(kernel: &mut dyn Kernel, path: &Path) -> Result<Option<Restored>, Error> {
     let has_own = not_managed(kernel, path)?.is_some();
     match Owner::take(kernel, path) {
-        // Whoever has it looks after what is left itself.
+        // The process that has it takes care of the remains itself.
         Err(Error::Owned { .. }) if !has_own => Ok(None),
         taken => {
             let (_owner, left) = taken?;

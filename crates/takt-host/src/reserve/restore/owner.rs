@@ -3,8 +3,8 @@
 //! Two that each bring back what they found leave what the other one had set: whoever begins second
 //! takes the first one's setting for the machine's own. A state file keeps out only whoever names
 //! the same. So all hold one lock in one place, which the kernel releases however its holder ends;
-//! and in it stands by which state file that one is undone. Where neither it nor its watchdog
-//! could, whoever comes next does it first, by whatever file it works itself.
+//! and in it stands by which state file that one is undone. If neither the program nor its watchdog
+//! could undo it, the next program does it first, whatever file it uses itself.
 //!
 //! A container has a `/run` of its own: programs in two of them exclude each other where both are
 //! given the host's (`-v /run/takt:/run/takt`).
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::{Error, Restored, journal};
 use crate::reserve::system::Kernel;
 
-/// Where the lock is.
+/// Path of the lock.
 pub const OWNER_FILE: &str = "/run/takt/machine.lock";
 
 /// Another one's end is waited for so long: what places threads takes milliseconds, and so does a
@@ -30,7 +30,7 @@ const STEP: Duration = Duration::from_millis(20);
 /// A record is shorter.
 const MAX_BYTES: u64 = 16 << 10;
 
-/// Whose form the state file has, and so who reads it.
+/// Form of the state file, which determines its reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
@@ -40,7 +40,7 @@ pub enum Form {
     Settings,
 }
 
-/// What stands in the lock.
+/// Content of the lock.
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
     /// The holder, as it counts itself.
@@ -152,7 +152,7 @@ impl Owner {
         serde_json::from_slice(&text).ok()
     }
 
-    /// Who has the lock, for people.
+    /// Holder of the lock, for people.
     fn who(&self) -> String {
         match self.record() {
             Some(Record { pid, program, namespace: of, .. }) if of == namespace() => {
@@ -178,7 +178,7 @@ impl Owner {
     }
 }
 
-/// Which processes are counted with this one.
+/// Namespace whose processes are counted with this one.
 fn namespace() -> Option<PathBuf> {
     fs::read_link("/proc/self/ns/pid").ok()
 }

@@ -1,4 +1,4 @@
-//! What undoing may touch: a state file from elsewhere must not be a way to write any file.
+//! Files that undoing may touch: a state file from elsewhere must not be a way to write any file.
 
 use std::path::{Component, Path};
 
@@ -6,7 +6,7 @@ use super::Change;
 use crate::reserve::system::{GroupVersion, Kernel};
 use crate::reserve::{ADMISSION_FILE, WORKERS_FILE};
 
-/// Where the scheduler's switches are, on newer and older kernels.
+/// Files of the scheduler's switches, on newer and older kernels.
 pub const FEATURE_FILES: [&str; 2] = ["/sys/kernel/debug/sched/features", "/sys/kernel/debug/sched_features"];
 /// The switch that makes the kernel enforce budgets exactly, on newer and older kernels.
 pub(crate) const FEATURES: [&str; 2] = ["HRTICK_DL", "HRTICK"];

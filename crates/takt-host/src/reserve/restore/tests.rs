@@ -167,7 +167,7 @@ fn settings_of_the_machine_have_one_owner_and_a_killed_one_is_undone_by_the_next
     off(&mut sim, &mut second);
     assert!(second.undo(&mut sim).unwrap().is_complete());
     assert_eq!(sim.settings(), before);
-    // Whoever ended in order leaves nothing to be undone.
+    // A manager that ended cleanly leaves nothing to undo.
     drop(second);
     let (third, left) = Journal::begin(&mut sim, &state("third")).unwrap();
     assert_eq!(left, None);

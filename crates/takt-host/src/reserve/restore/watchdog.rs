@@ -96,12 +96,12 @@ pub fn run(path: &Path) -> Result<Option<Restored>, Error> {
     })
 }
 
-/// What came of an attempt to undo.
+/// Result of an attempt to undo.
 #[derive(Debug)]
 pub enum Attempt<T> {
     /// Nothing is left.
     Done(T),
-    /// What could not be undone now, for people.
+    /// Changes that could not be undone now, for people.
     Left(String),
 }
 
@@ -117,7 +117,7 @@ const OFTEN: u32 = 60;
 /// attempt on in a process of its own, so that nobody waits for it.
 ///
 /// # Errors
-/// What an attempt fails with, after which none can succeed.
+/// The error of an attempt after which none can succeed.
 pub fn until_undone<T, E>(attempt: impl FnMut() -> Result<Attempt<T>, E>) -> Result<T, E> {
     let alone = || takt_rt::child::go_on_alone(libc::EXIT_FAILURE).is_ok();
     attempts(attempt, alone, std::thread::sleep)
@@ -132,22 +132,22 @@ fn attempts<T, E>(
         Attempt::Done(done) => return Ok(done),
         Attempt::Left(why) => why,
     };
-    eprintln!("takt: could not be put back yet: {left}");
-    // Where no other process can be made, whoever waits waits.
+    eprintln!("takt: not yet restored: {left}");
+    // If no other process can be created, the caller waits.
     alone();
     let own = std::process::id();
-    eprintln!("takt: process {own} tries again until it can");
+    eprintln!("takt: process {own} retries until it succeeds");
     let mut tries = 0_u32;
     loop {
         wait(if tries < OFTEN { AGAIN } else { MUCH_LATER });
         tries = tries.saturating_add(1);
         match attempt()? {
             Attempt::Done(done) => {
-                eprintln!("takt: process {own} has put everything back");
+                eprintln!("takt: process {own} has restored everything");
                 return Ok(done);
             }
             Attempt::Left(why) if why != left => {
-                eprintln!("takt: could not be put back yet: {why}");
+                eprintln!("takt: not yet restored: {why}");
                 left = why;
             }
             Attempt::Left(_) => {}
@@ -169,7 +169,7 @@ fn undo_of(path: &Path, of: u32) -> Result<Option<Restored>, Error> {
         Ok(state) => state.is_some_and(|state| !is_of_another(&state)),
         Err(_) => true,
     };
-    // Whoever had the lock first has undone it.
+    // The process that had the lock first has undone it.
     let _owner = Owner::take_to_undo(&kernel, is_left);
     let Some(state) = journal::load(path)?.filter(|state| !is_of_another(state)) else { return Ok(None) };
     super::undo_and_forget(&mut kernel, &state, path).map(Some)
@@ -224,7 +224,7 @@ mod tests {
             true
         };
         assert_eq!(attempts(attempt, begin, |time| waited.push(time)).unwrap(), 7);
-        // Whoever waits is not kept: alone before the first pause, and once.
+        // The caller is not kept waiting: alone before the first pause, and once.
         assert_eq!((alone, waited), (1, vec![AGAIN; 3]));
         let done = || -> Result<_, Error> { Ok(Attempt::Done(1)) };
         let never = |_: Duration| panic!("nothing is left to wait for");

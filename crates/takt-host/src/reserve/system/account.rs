@@ -1,7 +1,7 @@
 //! The kernel's account of reserved bandwidth, one sum for each root domain, and how it is kept
 //! right.
 //!
-//! What a thread reserved leaves the sum when its reservation ends, but not at once
+//! A reserved thread's share leaves the sum when its reservation ends, but not at once
 //! (`kernel/sched/deadline.c`):
 //!
 //! - Of one that **runs or waits** it leaves by a timer at the zero-lag time, up to a period later
@@ -37,7 +37,7 @@ const UNKNOWN: Duration = Duration::from_millis(200);
 /// Longer than this nobody waits for an account.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// What is known of reservations that were given.
+/// Knowledge about the reservations given.
 #[derive(Debug, Default)]
 pub(super) struct Account {
     longest: Option<Duration>,

@@ -55,7 +55,7 @@ impl Held {
         Self(RefCell::new(files))
     }
 
-    /// What a thread has used; `ESRCH` or `ENOENT` when it is gone.
+    /// Use of a thread; `ESRCH` or `ENOENT` when it is gone.
     pub fn usage(&self, thread: &Identity) -> io::Result<Usage> {
         let mut files = self.0.borrow_mut();
         if let Some(outcome) = files.known(thread) {
@@ -80,7 +80,7 @@ impl Held {
         Some(!outcome.is_err_and(|error| is_gone(&error)))
     }
 
-    /// How many threads a process has. The kernel counts them as links of their directory.
+    /// Number of a process's threads. The kernel counts them as links of their directory.
     pub fn thread_count(&self, pid: u32) -> io::Result<usize> {
         let mut files = self.0.borrow_mut();
         if let Some(file) = files.tasks.get(&pid) {

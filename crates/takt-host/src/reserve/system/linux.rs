@@ -27,7 +27,7 @@ pub struct Linux {
     writers: Option<Writers>,
 }
 
-/// How long to spin, and where to say when the thread ran.
+/// Spinning time, and the channel for the times at which the thread ran.
 type Spin = (u64, mpsc::Sender<Vec<(u64, u64)>>);
 
 /// A thread of ours that sleeps.
@@ -107,7 +107,7 @@ pub(super) fn task_file(pid: u32, tid: u32, name: &str) -> PathBuf {
 }
 
 pub(super) fn unexpected(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("{what} has another form than expected"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("{what} has an unexpected format"))
 }
 
 fn numbers(path: &str) -> io::Result<Vec<u32>> {
@@ -118,7 +118,7 @@ fn numbers(path: &str) -> io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// What a stat file says. In a buffer on the stack, for hundreds are read every second.
+/// Reads a stat file. It uses a buffer on the stack, because hundreds are read every second.
 fn of_stat<T>(pid: u32, tid: u32, read: impl FnOnce(&Stat<&[u8]>) -> Option<T>) -> io::Result<T> {
     // 52 fields of numbers and a name.
     let mut bytes = [0; 2048];
@@ -339,7 +339,7 @@ impl Kernel for Linux {
 
     fn is_alive(&self, thread: &Identity) -> bool {
         self.held.is_alive(thread).unwrap_or_else(|| {
-            // Who has ended and is not reaped holds nothing any more.
+            // A thread that has ended but is not reaped holds nothing any more.
             Stat::of_thread(thread.pid, thread.tid)
                 .is_some_and(|stat| stat.is_alive() && stat.start_ticks() == Some(thread.start_ticks))
         })

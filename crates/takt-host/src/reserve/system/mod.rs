@@ -1,6 +1,6 @@
-//! What enactment asks of the kernel, as a trait: the real one is [`Linux`]; tests use a simulated
-//! one that refuses, loses threads and stops in the middle, which a real kernel does too rarely to
-//! be tested with.
+//! Kernel operations of enactment, as a trait: the real one is [`Linux`]; tests use a simulated one
+//! that refuses, loses threads and stops in the middle, which a real kernel does too rarely to be
+//! tested with.
 
 use std::io;
 use std::path::Path;
@@ -46,12 +46,12 @@ pub struct Identity {
     pub start_ticks: u64,
 }
 
-/// What a thread has used since it started.
+/// Use of a thread since it started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// CPU time.
     pub run_ns: u64,
-    /// How often it has been given a CPU.
+    /// Number of times that it got a CPU.
     pub turns: u64,
 }
 
@@ -158,7 +158,7 @@ impl std::fmt::Display for Attributes {
     }
 }
 
-/// What enactment needs of the kernel.
+/// Kernel operations of enactment.
 pub trait Kernel {
     fn threads(&self, pid: u32) -> io::Result<Vec<u32>>;
     /// All processes, kernel threads among them.
@@ -173,12 +173,12 @@ pub trait Kernel {
     fn wants_to_run(&self, pid: u32, tid: u32) -> io::Result<bool>;
     /// The CPU that it is on, or was on when it went to sleep.
     fn last_cpu(&self, pid: u32, tid: u32) -> io::Result<usize>;
-    /// How it is scheduled.
+    /// Its scheduling.
     fn attributes(&self, tid: u32) -> io::Result<Attributes>;
     /// Changes how it is scheduled. A reservation that ends leaves nothing in the kernel's account
     /// ([`Linux`]).
     fn set_attributes(&mut self, tid: u32, attributes: &Attributes) -> io::Result<()>;
-    /// Where it may run.
+    /// CPUs on which it may run.
     fn affinity(&self, tid: u32) -> io::Result<CpuSet>;
     /// Changes where it may run. A set of all online CPUs means every CPU, also those that come
     /// online later.
@@ -187,7 +187,7 @@ pub trait Kernel {
     /// Path of the thread's group in the hierarchy that holds the cpuset controller, from its mount
     /// point on; `None` where there is no such hierarchy.
     fn group(&self, pid: u32, tid: u32, version: GroupVersion) -> io::Result<Option<String>>;
-    /// Where that hierarchy is mounted.
+    /// Mount point of that hierarchy.
     fn group_mount(&self, version: GroupVersion) -> Option<std::path::PathBuf>;
     /// Contents of a file of the system.
     fn read(&self, path: &Path) -> io::Result<String>;
@@ -197,12 +197,12 @@ pub trait Kernel {
     fn make_dir(&mut self, path: &Path) -> io::Result<()>;
     /// Removes a control group.
     fn remove_dir(&mut self, path: &Path) -> io::Result<()>;
-    /// How many threads a process has; cheap enough to be asked every few milliseconds.
+    /// Number of a process's threads; cheap enough to be read every few milliseconds.
     fn thread_count(&self, pid: u32) -> io::Result<usize> {
         self.threads(pid).map(|threads| threads.len())
     }
-    /// What the thread meant has used; an error for which [`is_gone`] holds when it is gone, also
-    /// when another has its number. Cheap enough to be asked of hundreds every second.
+    /// Use of the intended thread; an error for which [`is_gone`] holds when it is gone, also when
+    /// another has its number. Cheap enough to be called for hundreds of threads every second.
     fn usage(&self, thread: &Identity) -> io::Result<Usage>;
     /// Whether the thread meant is still there.
     fn is_alive(&self, thread: &Identity) -> bool {
@@ -219,7 +219,7 @@ pub trait Kernel {
     fn spin_scratch(&mut self, for_ns: u64) -> io::Result<Vec<(u64, u64)>>;
     /// Length of the scheduler's tick.
     fn tick_ns(&self) -> u64;
-    /// Where the lock is that keeps two programs from changing settings of the whole machine at
+    /// Path of the lock that keeps two programs from changing settings of the whole machine at
     /// once; none for a kernel in memory.
     fn owner_file(&self) -> Option<std::path::PathBuf> {
         None
@@ -244,7 +244,7 @@ pub trait Kernel {
     fn end_scratch(&mut self);
 }
 
-/// Which kind of control groups.
+/// Version of control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GroupVersion {

@@ -321,7 +321,7 @@ impl Kernel for Sim {
                     let from = self.sets.get(&thread.group).copied().flatten().unwrap_or(self.online);
                     let apart = from.without(&to) == from;
                     // The real kernel loses count here; nobody may go this way.
-                    assert!(apart || from == to, "a reserved thread moves between sets that overlap");
+                    assert!(apart || from == to, "a reserved thread moves between overlapping sets");
                     let bandwidth = ratio(thread.attributes.runtime_ns, thread.attributes.period_ns);
                     if apart && !self.fits(&self.span(to.iter().next().unwrap()), tid, bandwidth) {
                         return errno(libc::EBUSY);

@@ -1,4 +1,5 @@
-//! Who writes to a setting of the kernel: fanotify names the process, to whoever has CAP_SYS_ADMIN.
+//! Processes that write to a kernel setting: fanotify names the process, for a reader with
+//! CAP_SYS_ADMIN.
 
 use std::ffi::CString;
 use std::io;
@@ -77,7 +78,7 @@ mod tests {
             Err(error) => return takt_witness::skip!("fanotify: {error}"),
         };
         assert_eq!(writers.last(), None);
-        // What is there is written once more.
+        // The existing value is written once more.
         let now = std::fs::read_to_string(path).unwrap();
         if let Err(error) = std::fs::write(path, now.trim()) {
             return takt_witness::skip!("{error}");

@@ -73,7 +73,7 @@ impl<'a> Cdr<'a> {
         std::str::from_utf8(text).map_err(|_| format!("a text of {length} bytes is not UTF-8"))
     }
 
-    /// Where the bytes of a sequence lie in the message.
+    /// Place of a sequence's bytes in the message.
     pub(super) fn byte_sequence(&mut self) -> Result<std::ops::Range<usize>, String> {
         let length = self.u32()? as usize;
         let from = self.at;

@@ -15,7 +15,7 @@ use super::contents::Channel;
 use crate::Intrinsics;
 pub(super) use proto::Scratch;
 
-/// What a topic is asked for.
+/// Role of a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Colour,
@@ -23,7 +23,7 @@ pub(super) enum Role {
     Calibration,
 }
 
-/// How a message is laid out.
+/// Encoding of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encoding {
     Protobuf,
@@ -31,7 +31,7 @@ enum Encoding {
     Cdr,
 }
 
-/// Which message it is.
+/// Kind of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     FoxgloveRaw,
@@ -97,7 +97,7 @@ impl Type {
     }
 }
 
-/// How the pixels of an image lie in its data.
+/// Layout of an image's pixels in its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
     /// JPEG, PNG and the like.
@@ -133,7 +133,7 @@ impl Picture {
     }
 }
 
-/// What a message says beside its pixels.
+/// Content of a message besides its pixels.
 struct Front {
     /// Nanoseconds; 0 means that there is none.
     stamp_ns: Option<u64>,
@@ -142,7 +142,7 @@ struct Front {
     layout: Layout,
 }
 
-/// What a calibration says.
+/// Content of a calibration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Calibration {
     pub width: u32,
@@ -224,8 +224,8 @@ impl Calibration {
         }
         if !rectified && self.d.iter().any(|&parameter| parameter != 0.0) {
             return Err(format!(
-                "images are distorted (D = {:?}): record rectified images, or give the camera's `intrinsics` if \
-                 the distortion does not matter",
+                "images are distorted (D = {:?}): record rectified images, or set the camera's `intrinsics` if the distortion does not \
+                 matter",
                 self.d
             ));
         }

@@ -7,7 +7,7 @@ use super::cdr::Cdr;
 use super::{Calibration, Front, Kind, Layout};
 use crate::recording::limits::MAX_MESSAGE_BYTES;
 
-/// What a Zstandard frame begins with. A CDR message never does: its first byte is 0.
+/// Begin of a Zstandard frame. A CDR message never does: its first byte is 0.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// The message itself, where rosbag2 compressed each one (`--compression-mode message`); the file
@@ -21,7 +21,9 @@ pub(super) fn decompressed(cdr: bool, data: Vec<u8>) -> Result<Vec<u8>, String> 
     let decoder = zstd::Decoder::with_buffer(data.as_slice()).map_err(wrong)?;
     decoder.take(MAX_MESSAGE_BYTES + 1).read_to_end(&mut message).map_err(wrong)?;
     if message.len() as u64 > MAX_MESSAGE_BYTES {
-        return Err(format!("a compressed message holds more than the limit of {MAX_MESSAGE_BYTES} bytes"));
+        return Err(format!(
+            "a compressed message contains more than the limit of {MAX_MESSAGE_BYTES} bytes"
+        ));
     }
     Ok(message)
 }

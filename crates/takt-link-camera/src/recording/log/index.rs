@@ -1,4 +1,4 @@
-//! Which messages a chunk has, by its message index or, without one, by reading it through.
+//! Messages of a chunk, by its message index or, without one, by reading it through.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -26,7 +26,7 @@ impl<R: Read + Seek> Log<R> {
             let Some(stream) = self.stream_of(channel) else { continue };
             if log_time_ns < start_ns {
                 return Err(Fault::damaged(format!(
-                    "chunk at byte {at}: it says that it begins at {start_ns} ns, but has a message of {log_time_ns} ns"
+                    "chunk at byte {at}: it declares its begin as {start_ns} ns, but has a message of {log_time_ns} ns"
                 )));
             }
             if entries.insert(offset, false).is_some() {
@@ -124,7 +124,7 @@ impl<R: Read + Seek> Log<R> {
             Ok(())
         };
         match read() {
-            // What could be read counts.
+            // The readable part counts.
             Err(Fault::Damaged(_)) if self.allow_truncated => {}
             other => other?,
         }

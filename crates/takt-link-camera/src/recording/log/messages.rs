@@ -151,15 +151,14 @@ impl<R: Read + Seek> Log<R> {
 
 fn wrong_place(entry: &Entry) -> Fault {
     Fault::damaged(format!(
-        "the message index says that a message lies at byte {} of the chunk at byte {}, but no message begins \
-         there: {RECOVER}",
+        "according to the message index, a message is at byte {} of the chunk at byte {}, but no message begins there: {RECOVER}",
         entry.offset, entry.at
     ))
 }
 
 fn omitted(entry: &Entry, offset: u64) -> Fault {
     Fault::damaged(format!(
-        "the message index of the chunk at byte {} leaves out the message at byte {offset}: {RECOVER}",
+        "the message index of the chunk at byte {} omits the message at byte {offset}: {RECOVER}",
         entry.at
     ))
 }

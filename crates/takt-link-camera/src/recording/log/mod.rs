@@ -24,7 +24,7 @@ use super::limits::MAX_STASH_BYTES;
 use super::limits::{MAX_INDEX_RECORD_BYTES, RECORD_WORK_BYTES, work_limit};
 use super::records::{HEAD_BYTES, MESSAGE_HEAD_BYTES, MessageHead, message_head, op};
 
-const RECOVER: &str = "mcap recover writes the index anew";
+const RECOVER: &str = "mcap recover rewrites the index";
 
 /// One message.
 #[derive(Debug, Default)]
@@ -256,8 +256,8 @@ impl<R: Read + Seek> Log<R> {
         };
         if message.log_time_ns != entry.log_time_ns || self.stream_of(message.channel) != Some(stream) {
             return Err(Fault::damaged(format!(
-                "the message index says that a message of {} ns lies at byte {} of the chunk at byte {}, but it \
-                 is another one: {RECOVER}",
+                "according to the message index, a message of {} ns is at byte {} of the chunk at byte {}, but another one is there: \
+                 {RECOVER}",
                 entry.log_time_ns, entry.offset, entry.at
             )));
         }
@@ -265,7 +265,7 @@ impl<R: Read + Seek> Log<R> {
         Ok(Some(message))
     }
 
-    /// How many messages a stream has left. Ends the reading of all streams until
+    /// Number of messages left in a stream. Ends the reading of all streams until
     /// [`rewind`](Self::rewind).
     pub(super) fn count_left(&mut self, stream: usize) -> Result<u64, Fault> {
         let mut left = 0u64;
@@ -298,7 +298,7 @@ impl<R: Read + Seek> Log<R> {
         }
         let topic = self.topics[stream].first().map_or("", String::as_str);
         Err(Fault::damaged(format!(
-            "the index has {found} messages of `{topic}`, the file's own count is {expected}: {RECOVER}"
+            "the index has {found} messages of `{topic}`, but the file's own count is {expected}: {RECOVER}"
         )))
     }
 }
@@ -318,7 +318,7 @@ fn next<R: Read + Seek>(
                 "data that was decompressed without finding a frame",
                 *work,
                 limit,
-                "if the file is honest, keep the topics of the camera: mcap filter --include-topic-regex …",
+                "if the file is genuine, keep only the camera's topics: mcap filter --include-topic-regex …",
             ));
         }
     }

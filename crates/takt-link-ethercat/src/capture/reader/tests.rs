@@ -271,7 +271,7 @@ fn files_that_are_no_pcap_say_what_may_read_them() {
     let (_, facts) = stamps(&variant[..24]);
     assert_eq!(facts.cut, None);
     let facts = read_from(&variant[..], &mut |_| {}).unwrap();
-    assert!(facts.cut.unwrap().contains("which no pcap has"));
+    assert!(facts.cut.unwrap().contains("which is impossible in pcap"));
 }
 
 /// A block of pcapng.

@@ -60,7 +60,7 @@ fn answers_report_their_cycle() {
     assert_eq!(cyclic.take(&new[0], |_, _| {}), Came::Current);
     assert_eq!((cyclic.behind(), cyclic.missing()), (0, 0));
     assert_eq!(cyclic.take(&old[0], |_, _| panic!("taken twice")), Came::Twice);
-    // What comes after a newer answer is counted, and not used.
+    // A frame that arrives after a newer answer is counted but not used.
     let mut newer = Vec::new();
     for _ in 0..2 {
         cyclic.launch(0, &[0; 8], false, None, |frame| newer.push(frame.to_vec()));
@@ -96,7 +96,7 @@ fn an_answer_that_is_256_cycles_late_is_not_new() {
     assert_eq!(cyclic.take(&now, |_, _| {}), Came::Current);
 }
 
-/// Where the first datagram's index lies.
+/// Offset of the first datagram's index.
 const FRAME_HEADERS_INDEX: usize = frame::FRAME_HEADERS + 1;
 
 #[test]

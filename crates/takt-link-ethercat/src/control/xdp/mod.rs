@@ -23,7 +23,7 @@ use super::wire::Wire;
 /// Queues that an interface can have here: far more than cards for EtherCAT have.
 pub const MAX_QUEUES: u32 = 4096;
 
-/// Where the program is attached.
+/// Attachment of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum XdpAttach {
@@ -36,14 +36,14 @@ pub enum XdpAttach {
     Generic,
 }
 
-/// How an interface is used through AF_XDP.
+/// Options of an interface through AF_XDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XdpOptions {
     /// Queue of the interface, from 0. Frames that are not IP come to the first one, unless the
     /// card was instructed otherwise; a card with one queue (`ethtool -L NAME combined 1`) leaves
     /// no doubt.
     pub queue: u32,
-    /// Where the program is attached.
+    /// Attachment of the program.
     pub attach: XdpAttach,
 }
 

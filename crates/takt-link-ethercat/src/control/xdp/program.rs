@@ -19,7 +19,7 @@ pub(super) const STAMP_BYTES: usize = 16;
 /// it out.
 pub(super) const MARK: u64 = u64::from_be_bytes(*b"taktxdp1");
 
-/// What `bpftool` shows.
+/// Name in `bpftool`.
 const NAME: &str = "takt_ethercat";
 /// `XDP_PASS`: the frame goes its usual way.
 const PASS: i32 = 2;

@@ -27,10 +27,10 @@ const RECEIVED: u32 = 1024;
 const SENT: u32 = 64;
 /// Shortest Ethernet frame, without its checksum: a card that reads our memory itself may not pad.
 const MIN_FRAME_BYTES: usize = 60;
-/// How long a link may be down after the driver has changed over. Cards negotiate anew, which takes
-/// 2 to 4 s.
+/// Longest time without link after the driver has reconfigured. Network cards then renegotiate,
+/// which takes 2 to 4 s.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a queue may be taken, and memory be used up.
+/// Longest time for which a queue may be occupied, and memory exhausted.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A way to have a socket.
@@ -58,7 +58,7 @@ impl BindMode {
     }
 }
 
-/// Why a way was not open.
+/// Reason why a way was not possible.
 struct Refusal {
     what: &'static str,
     source: io::Error,
@@ -240,27 +240,27 @@ fn way_out(name: &str, index: u32, queue: u32, refusal: &Refusal) -> String {
         (_, libc::EPERM | libc::EACCES) => "setcap \
             cap_net_raw,cap_net_admin,cap_bpf,cap_sys_nice,cap_ipc_lock+ep on the program, or run it as root"
             .to_owned(),
-        (CREATING, libc::EAFNOSUPPORT) => "a kernel with CONFIG_XDP_SOCKETS, or a raw socket".to_owned(),
-        (MEMORY, libc::ENOBUFS) => "cap_ipc_lock, or a `ulimit -l` of 8192 or more".to_owned(),
+        (CREATING, libc::EAFNOSUPPORT) => "use a kernel with CONFIG_XDP_SOCKETS, or a raw socket".to_owned(),
+        (MEMORY, libc::ENOBUFS) => "grant cap_ipc_lock, or a `ulimit -l` of 8192 or more".to_owned(),
         (ATTACHING, libc::EBUSY | libc::EEXIST) => format!(
-            "another XDP program is at {name} (`ip link show {name}`): end the program that put it there, or `ip link set \
-             {name} xdp off`"
+            "another XDP program is attached to {name} (`ip link show {name}`): end the program that attached it, or `ip link set {name} \
+             xdp off`"
         ),
         (ATTACHING, libc::EINVAL) => format!(
-            "a kernel of 5.9 or later, an MTU that the driver takes with XDP (`ip link set {name} mtu 1500`), attach = \
-             \"generic\", or a raw socket"
+            "use a kernel of 5.9 or later, an MTU that the driver accepts with XDP (`ip link set {name} mtu 1500`), attach = \"generic\", \
+             or a raw socket"
         ),
         (BINDING, libc::EBUSY) => {
             format!(
-                "another AF_XDP socket has queue {queue} of {name}: end its program, or take another queue"
+                "another AF_XDP socket uses queue {queue} of {name}: end its program, or use another queue"
             )
         }
         (BINDING, libc::EINVAL) => {
             let there = NicIndex(index).queue_counts().map(|queues| queues.rx_count());
             let there = there.map_or_else(|_| String::new(), |count| format!(" ({name} has {count})"));
-            format!("queue = {queue} must be one that the interface has{there}; `ethtool -l {name}` reports")
+            format!("queue = {queue} must be one that the interface has{there}; `ethtool -l {name}` lists them")
         }
-        _ => "attach = \"generic\" works with every driver; else a raw socket (wire.kind = \"interface\")"
+        _ => "attach = \"generic\" works with every driver; otherwise use a raw socket (wire.kind = \"interface\")"
             .to_owned(),
     }
 }
@@ -280,7 +280,8 @@ fn is_zero_copy(socket: &XdpSocket) -> bool {
     answer == 0 && options & ZERO_COPY != 0
 }
 
-/// Waits until the link is up again. Where it stays down the bring-up will say that nobody answers.
+/// Waits until the link is up again. If it stays down, the bring-up will report that no device
+/// answers.
 fn wait_for_link(name: &str) {
     let end_ns = monotonic_ns() + LINK_PATIENCE.as_nanos() as u64;
     let running = libc::IFF_RUNNING as u32;

@@ -39,7 +39,7 @@ pub(super) fn logical(command: u8, address: u32, data: &[u8]) -> Datagram {
     Datagram { command, address, data: data.to_vec() }
 }
 
-/// What came back of a datagram.
+/// Returned datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) address: u32,

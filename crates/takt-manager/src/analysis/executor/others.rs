@@ -1,8 +1,8 @@
-//! What others ask for before a callback starts, as the searches of one analysis go on.
+//! Load of other callbacks before a callback starts, while the searches of one analysis proceed.
 
 use super::{Interference, Load, Served};
 
-/// How many are passed over at once: ever more while that goes well.
+/// Number of steps skipped at once; it grows as long as that succeeds.
 #[derive(Default)]
 pub(super) struct Pace {
     pub more: usize,
@@ -23,7 +23,7 @@ impl Pace {
     }
 }
 
-/// What the analyses of one callback keep from one to the next, in memory that is kept for others.
+/// Buffers that the analyses of one callback reuse from one to the next.
 #[derive(Debug, Default)]
 pub(in crate::analysis) struct Scratch {
     kinds: Vec<Interference>,
@@ -83,8 +83,8 @@ impl Scratch {
     }
 }
 
-/// What others than the callback under analysis ask for until it starts (RTSS'21, definition 5), as
-/// its offset and the start grow, and where the latest start may change (Lemma 19).
+/// Load of callbacks other than the one under analysis until it starts (RTSS'21, definition 5), as
+/// its offset and the start grow, and the places where the latest start may change (Lemma 19).
 pub(super) struct Others<'t, 'a> {
     served: &'t Served<'a>,
     own: usize,
@@ -215,7 +215,7 @@ impl<'t, 'a> Others<'t, 'a> {
         made.at_ns(here + steps - 1).min(self.last_ns - 1).max(offset_ns)
     }
 
-    /// Where it is, to go back there.
+    /// Saves the position, to return to it.
     pub fn keep(&mut self) {
         let Scratch { at, kept, .. } = &mut *self.scratch;
         let (arrived, most) = (std::mem::take(&mut kept.arrived), std::mem::take(&mut kept.most));

@@ -127,7 +127,7 @@ proptest! {
                     served.busy_window_aware(on, own, points, last, sought, &mut scratch)
                 };
                 prop_assert_eq!(found(Some(u64::MAX), 0), expected, "callback {} of {}", own, server);
-                // Where it is no less than what is known it is none.
+                // A bound that is not below the known one is not found.
                 if let Some(bound) = expected {
                     prop_assert_eq!((found(Some(bound.ns), 0), found(Some(bound.ns + 1), 0)), (None, expected));
                     // And what is no greater than its floor is that.

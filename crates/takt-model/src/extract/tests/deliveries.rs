@@ -119,7 +119,7 @@ fn a_delivery_above_what_is_assumed_is_reported_once() {
     assert!(feed(&mut pair, &mut extractor, 4 * MS).is_empty());
     let broken = feed(&mut pair, &mut extractor, 9 * MS);
     assert!(matches!(&broken[..], [one] if matches!(one.what, Breach::Delivery(e) if e.seen_ns == 7 * MS)));
-    assert!(broken[0].to_string().contains("was received 7.000 ms after it had left"), "{}", broken[0]);
+    assert!(broken[0].to_string().contains("was received 7.000 ms after it was sent"), "{}", broken[0]);
 }
 
 #[test]

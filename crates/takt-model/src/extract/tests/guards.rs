@@ -81,7 +81,7 @@ fn numbers_are_kept_by_activations_in_a_row_and_guarded() {
         "{broken:?}"
     );
     let broken = next((0, 1));
-    let words = "yielded the CPU 2 times (sched_yield), assumed were at most 1";
+    let words = "yielded the CPU 2 times (sched_yield); at most 1 was assumed";
     assert!(broken.iter().any(|reported| reported.contains(words)), "{broken:?}");
 }
 
@@ -191,7 +191,7 @@ fn messages_beyond_what_was_assumed_are_reported_and_so_are_strangers() {
     assert!(reported(&mut extractor).is_empty());
     activation(&mut script, 1, timer, (0, 0), &[out, other]);
     feed(&mut extractor, &mut script);
-    let words = "/a timer 100ms: one activation sent 2 messages to a topic, assumed were at most 1";
+    let words = "/a timer 100ms: one activation sent 2 messages to a topic; at most 1 was assumed";
     assert_eq!(reported(&mut extractor), [words]);
     activation(&mut script, 1, stranger, (0, 0), &[other]);
     feed(&mut extractor, &mut script);

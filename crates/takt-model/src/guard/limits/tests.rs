@@ -20,8 +20,8 @@ fn what_is_beyond_a_curve_is_distinguished_from_what_is_within() {
 }
 
 proptest::proptest! {
-    /// What is left of the activations is within the curve in every window, and nothing is
-    /// reported that need not be left out.
+    /// The remaining activations are within the curve in every window, and nothing is reported that
+    /// need not be left out.
     #[test]
     fn the_rest_is_within_the_curve(costs in proptest::collection::vec(0u64..30, 1..120), limits in proptest::collection::vec(5u64..15, 1..6)) {
         let most: Vec<u64> = limits.iter().scan(0, |sum, l| { *sum += l; Some(*sum) }).collect();
@@ -182,8 +182,8 @@ proptest::proptest! {
         }
     }
 
-    /// What the limit before reported is in no window of the one that continues it: only what
-    /// comes later, in a row that is within the limit up to there, can be.
+    /// Activations that an earlier limit reported are in no window of its successor: only later
+    /// ones, in a row that is within the limit up to there, can be.
     #[test]
     fn what_was_reported_is_not_reported_again(
         gaps in proptest::collection::vec(0u64..20, 2..60),

@@ -1,11 +1,10 @@
-//! What an export says of itself: Ultralytics and others write task, classes and layout into the
-//! file's metadata.
+//! Metadata of an export: Ultralytics and others write task, classes and layout into the file.
 
 use std::collections::BTreeMap;
 
 use super::model::Model;
 
-/// What a network is for (`task`).
+/// Task of a network (`task`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Task {
     /// Not said.
@@ -17,7 +16,7 @@ pub(crate) enum Task {
     Other,
 }
 
-/// What is known of a network from its file.
+/// Facts about a network from its file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Facts {
     pub(crate) task: Task,

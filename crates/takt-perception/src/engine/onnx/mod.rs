@@ -4,9 +4,9 @@
 //! 10⁹ elements is folded while the file is loaded), follow paths to other files, or recurse until
 //! the stack ends, and running out of memory ends the process that stops the robot. So every file
 //! is read here first, with the limits of [`limits`]: its structure ([`model`]), the order of its
-//! nodes ([`order`]), the size of every value and the work of an inference ([`sizes`]). What
-//! exporters say of the network (classes, task, layout) is in [`facts`]; [`rewrite`] turns
-//! interfaces of half precision into the float32 that everything else here speaks.
+//! nodes ([`order`]), the size of every value and the work of an inference ([`sizes`]). Exporters'
+//! metadata of the network (classes, task, layout) is in [`facts`]; [`rewrite`] turns interfaces of
+//! half precision into the float32 that everything else here uses.
 
 mod facts;
 pub(crate) mod limits;
@@ -25,19 +25,19 @@ pub(crate) use facts::{Facts, Task};
 use model::{FLOAT, FLOAT16, Model};
 use wire::WireError;
 
-/// Why a file is not handed to an engine.
+/// Reason why a file is not passed to an engine.
 #[derive(Debug, thiserror::Error)]
 pub enum OnnxError {
     /// The bytes are no Protocol Buffers message.
-    #[error("it is no ONNX file, or a damaged one: {0}")]
+    #[error("it is not an ONNX file, or is damaged: {0}")]
     Wire(#[from] WireError),
     /// A message that is not as onnx.proto says.
-    #[error("it is no valid ONNX file: it has {0}")]
+    #[error("it is not a valid ONNX file: it has {0}")]
     Structure(String),
     /// A limit is exceeded.
     #[error("it has {found} {what}; accepted: at most {accepted}. {SMALLER}")]
     Limit {
-        /// What is counted.
+        /// The counted thing.
         what: String,
         found: String,
         accepted: String,
@@ -52,7 +52,7 @@ pub enum OnnxError {
     Values { name: String, dims: Vec<u64>, found: String },
     /// Nodes need each other's outputs.
     #[error(
-        "its node {node} needs `{input}`, which no node before it and no input gives (a cycle, or a missing node); export it again"
+        "its node {node} needs `{input}`, which neither an earlier node nor an input provides (a cycle, or a missing node); export it again"
     )]
     Order { node: String, input: String },
     /// A value is too large, or its size is not known before the network runs.

@@ -106,7 +106,7 @@ pub(crate) struct Declared<'a> {
     pub(crate) dims: Option<Vec<Option<u64>>>,
 }
 
-/// What may still be read.
+/// Remaining limits for reading.
 struct Counts {
     nodes: usize,
     tensors: usize,
@@ -243,7 +243,7 @@ fn read_graph<'a>(bytes: &'a [u8], depth: usize, left: &mut Counts) -> Result<Gr
             number::GRAPH_INITIALIZER => graph.initializers.push(read_tensor(field.bytes()?, left)?),
             number::GRAPH_INPUT => graph.inputs.push(read_declared(field.bytes()?, left)?),
             number::GRAPH_OUTPUT => graph.outputs.push(read_declared(field.bytes()?, left)?),
-            // What exporters noted of values in between: the engines read it too.
+            // Notes of exporters about intermediate values; the engines read them, too.
             13 => drop(read_declared(field.bytes()?, left)?),
             15 => return Err(sparse()),
             _ => {}
@@ -388,7 +388,7 @@ fn rank(found: usize) -> Result<(), OnnxError> {
 }
 
 impl TensorInfo<'_> {
-    /// How many elements the shape says that it has.
+    /// Number of elements according to its shape.
     pub(crate) fn elements(&self) -> Option<u64> {
         self.dims.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim))
     }

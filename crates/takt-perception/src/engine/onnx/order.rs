@@ -9,7 +9,7 @@ use super::{OnnxError, short};
 /// Nearly always 0, 1, 2 …, as ONNX demands.
 ///
 /// # Errors
-/// Where there is no such order, two nodes give the same value, or a loop is in it.
+/// There is no such order, two nodes give the same value, or the graph contains a loop.
 pub(super) fn sorted(graph: &Graph) -> Result<Vec<usize>, OnnxError> {
     sorted_in(graph, &HashSet::new())
 }
@@ -77,7 +77,7 @@ fn sorted_in(graph: &Graph, outer: &HashSet<&str>) -> Result<Vec<usize>, OnnxErr
     Ok(order)
 }
 
-/// What a node needs of its own graph's values or of those around it; the values that its subgraphs
+/// Values that a node needs from its own graph or from those around it; those that its subgraphs
 /// need included.
 pub(super) fn needs<'a>(node: &Node<'a>) -> HashSet<&'a str> {
     let mut all: HashSet<&str> = node.inputs.iter().copied().collect();

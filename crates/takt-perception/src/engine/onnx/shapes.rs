@@ -2,8 +2,8 @@
 //! of (ONNX operator specifications, operator sets 7 to 24).
 //!
 //! Exports compute shapes in the network itself (`Shape`, `Gather`, `Concat`, `Resize`), so small
-//! tensors of numbers are computed here too. Where an operator is not known, its output's shape is
-//! not; that is an error only where the size of something that can be of any size depends on it.
+//! tensors of numbers are computed here too. The output shape of an unknown operator is unknown;
+//! that is an error only if the size of a value of unbounded size depends on it.
 
 mod parts;
 mod window;
@@ -19,7 +19,7 @@ use super::{OnnxError, limits};
 /// Most numbers of a tensor whose values are followed.
 const MAX_NUMBERS: usize = 64;
 
-/// What is known of a value.
+/// Facts about a value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Known {
     pub(super) shape: Option<Vec<u64>>,
@@ -43,7 +43,7 @@ impl Known {
     }
 }
 
-/// What a node gives and costs.
+/// Output and cost of a node.
 pub(super) struct Outcome {
     pub(super) outputs: Vec<Known>,
     pub(super) multiplications: u64,
@@ -96,7 +96,7 @@ fn position(axis: i64, rank: usize) -> Option<usize> {
 /// The outputs of a node.
 ///
 /// # Errors
-/// Where an output could be of any size and its size does not follow.
+/// The size of an output is unbounded and does not follow.
 pub(super) fn infer(node: &Node, values: &Values, opset: i64) -> Result<Outcome, OnnxError> {
     let call = Call { node, values, opset };
     let outputs = outputs(&call)?;

@@ -1,4 +1,4 @@
-//! How large every value of a network becomes, and how much an inference computes.
+//! Size of every value of a network, and the amount of computation of an inference.
 //!
 //! The input has a fixed size, so nearly every value has one that follows from it ([`shapes`]). A
 //! node whose output could be of any size and whose size does not follow is refused: it would
@@ -11,7 +11,7 @@ use super::model::{Declared, Graph, Model, Node};
 use super::shapes::{Known, Outcome, infer};
 use super::{OnnxError, is_float, picture, picture_size};
 
-/// What is known of each value so far.
+/// Facts about each value so far.
 pub(super) type Values<'a> = HashMap<&'a str, Known>;
 
 /// Checks every value of the network for an input of that size where it leaves it open.

@@ -32,9 +32,9 @@ fn shipped_models_are_within_the_limits_and_stay_as_they_are() {
 fn what_is_no_model_is_refused() {
     for (bytes, text) in [
         (&b""[..], "no graph"),
-        (b"hello, world", "no ONNX file"),
-        (&[0xff; 64], "no ONNX file"),
-        (b"\x3a\xff\xff\xff\xff\x0f", "no ONNX file"),
+        (b"hello, world", "not an ONNX file"),
+        (&[0xff; 64], "not an ONNX file"),
+        (b"\x3a\xff\xff\xff\xff\x0f", "not an ONNX file"),
     ] {
         assert!(refusal(bytes).contains(text), "{}", refusal(bytes));
     }

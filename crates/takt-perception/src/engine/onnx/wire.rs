@@ -3,7 +3,7 @@
 //! The format: protobuf.dev, "Encoding". Groups (wire types 3 and 4) are refused; ONNX has none,
 //! and they are the only way for a message to nest without stating its length.
 
-/// Why bytes are no message.
+/// Reason why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// A field ends behind the bytes.
@@ -13,7 +13,7 @@ pub enum WireError {
     #[error("a number that is longer than 10 bytes")]
     Number,
     /// Field number 0 or one above 2²⁹ − 1, or a wire type that ONNX does not use.
-    #[error("a field with the key {key}, which no ONNX file has")]
+    #[error("a field with the key {key}, which does not occur in ONNX files")]
     Key { key: u64 },
     /// The field has another wire type than ONNX gives it.
     #[error("field {field} has the wrong wire type")]
@@ -63,8 +63,8 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// How many elements of `width` bytes a repeated field of fixed width has; `None` where the
-    /// bytes are no multiple of that.
+    /// Number of elements of `width` bytes in a repeated field of fixed width; `None` if the bytes
+    /// are not a multiple of that.
     pub(crate) fn fixed_count(&self, width: usize) -> Option<usize> {
         match self.value {
             Value::Fixed(bytes) => (bytes.len() == width).then_some(1),

@@ -85,7 +85,7 @@ fn the_answer_of_a_predecessor_that_died_while_writing_is_never_read() {
     assert!(matches!(asker.wait(asked, 0, || true, |_, _| ()), Waited::Answer(a) if a.ticket == asked));
 }
 
-/// What may happen, in any order.
+/// Possible steps, in any order.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// The cell posts its next frame.

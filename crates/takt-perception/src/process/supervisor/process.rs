@@ -14,7 +14,7 @@ use crate::process::listen::{MAX_WAITING, keep_words, listen};
 use crate::process::message::Message;
 use crate::process::region::Region;
 
-/// How long a killed process may take to be gone before that is said.
+/// Time after which a killed process that still exists is reported.
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// One running process.
@@ -50,7 +50,7 @@ impl Process {
         Ok(Self { child, messages, last_words })
     }
 
-    /// How it ended, in words; `None` while it lives.
+    /// Its end, in words; `None` while it lives.
     pub(super) fn ended(&mut self) -> Option<String> {
         self.child.try_wait().ok().flatten().map(|status| in_words(status) + &self.last_words())
     }
@@ -86,7 +86,7 @@ impl Drop for Process {
 
 fn spawn_listener(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), WorkerError> {
     // Ends with the pipe, that is with the worker.
-    drop(thread::spawn_exempt(name, "reads what the perception process says", body)?);
+    drop(thread::spawn_exempt(name, "reads the perception process's messages", body)?);
     Ok(())
 }
 

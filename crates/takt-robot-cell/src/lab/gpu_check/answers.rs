@@ -27,7 +27,7 @@ const STRIDE: u64 = 7;
 struct Pair {
     cpu: Perception,
     device: GpuPerception,
-    /// What each saw and drew last.
+    /// Last result and picture of each.
     seen: [(Detections, Overlay); 2],
 }
 
@@ -106,7 +106,7 @@ impl Exact {
 /// networks between them on the CPU.
 ///
 /// # Errors
-/// What opening or any piece of work met.
+/// The first error of opening or of any piece of work.
 pub fn answers(step: &mut Step<'_>) -> Result<(), StepError> {
     let gpu = open(step)?;
     step.progress("random scenes");

@@ -38,7 +38,7 @@ const MIN_BUDGET_MS: f64 = 1.0;
 /// Longest time for the other program's first work.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Where the other work is.
+/// Place of the other work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Place {
@@ -48,7 +48,7 @@ pub(super) enum Place {
     Outside,
 }
 
-/// What is done about it.
+/// Mitigation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Control {
     pub(super) name: &'static str,
@@ -172,7 +172,7 @@ impl Other {
         }
     }
 
-    /// Why it works no more, where it does not.
+    /// Reason why it no longer works, if it does not.
     pub(super) fn death(&mut self) -> Option<String> {
         match self {
             Self::Inside(interfering) => interfering.death().map(ToString::to_string),
@@ -309,7 +309,7 @@ impl Camera {
 pub(super) fn line(row: &Row) -> String {
     let Row { kind, place, control, ms, fallback } = row;
     format!(
-        "{kind:?}, {place:?}, {control}: {} frames, mean {:.3} ms, p99 {:.3} ms, worst {:.3} ms, {fallback} by the fallback",
+        "{kind:?}, {place:?}, {control}: {} frames, mean {:.3} ms, p99 {:.3} ms, worst {:.3} ms, {fallback} from the fallback",
         ms.count, ms.mean, ms.p99, ms.worst
     )
 }

@@ -27,7 +27,7 @@ const WARM_UP: u64 = 5;
 /// Least frames of each camera.
 const LEAST: u64 = 3;
 
-/// What the cell's perception threads have.
+/// Policy of the cell's perception threads.
 const POLICY: Policy = Policy::RoundRobin { priority: 50 };
 
 /// One way of running the cameras.
@@ -42,7 +42,7 @@ struct CameraSetup {
     rate_fps: f64,
 }
 
-/// What came of it.
+/// Result.
 #[derive(Clone, Debug, Serialize)]
 struct Outcome {
     way: CameraSetup,
@@ -172,7 +172,7 @@ fn ways(networks: bool) -> Vec<CameraSetup> {
 /// Five cameras through geometry alone.
 ///
 /// # Errors
-/// What opening or any piece of work met.
+/// The first error of opening or of any piece of work.
 pub fn geometry_cameras(step: &mut Step<'_>) -> Result<(), StepError> {
     five(step, false, "geometry")
 }
@@ -249,7 +249,7 @@ fn five(step: &mut Step<'_>, networks: bool, through: &str) -> Result<(), StepEr
             let (ms, device_ms) = (Summary::of(&mut ms), Summary::of(&mut device_ms));
             *outcome = Some(Outcome { way: *way, ms, device_ms, cpu_ms, skipped, failed, policy });
         }
-        // What is measured stays where the step is cut off later.
+        // Measured figures stay if the step is cut off later.
         step.figure("lines", all.iter().flatten().map(line).collect::<Vec<_>>());
     }
     if networks {
@@ -298,7 +298,7 @@ fn judge_all(step: &mut Step<'_>, all: &[Outcome], through: &str) {
              default settings"
         );
         let reached = of_rate.first().is_some_and(|o| o.ms.p999 <= PERCEPTION_P999_MS && o.skipped == 0);
-        // What has to be reached is said for 30 FPS; 90 is reported.
+        // The requirement applies to 30 FPS; 90 is only reported.
         if at == 0 {
             step.judge_time(&what, reported, reached);
         }

@@ -1,10 +1,10 @@
 //! Other work on the device, in this process and in another program: what each thing that is done
 //! about it brings, and all of them.
 //!
-//! In one process streams have priorities, and a budget ends waiting: the fallback answers then.
-//! To several programs the driver gives the device by turns, which nothing in one of them changes;
-//! what is done about that is MPS with limits, beside all of the above. How a program shares the
-//! device is settled when it starts, so each of these is measured in a process of its own.
+//! In one process streams have priorities, and a budget ends waiting: the fallback answers then. To
+//! several programs the driver gives the device by turns, which nothing in one of them changes;
+//! what is done about that is MPS with limits, beside all of the above. A program's sharing of the
+//! device is fixed when it starts, so each of these is measured in a separate process.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const KINDS: [GpuLoadKind; 3] = [GpuLoadKind::Compute, GpuLoadKind::Memory, GpuL
 /// beside measuring.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a process of one way of sharing reports.
+/// Report of a process with one way of sharing.
 #[derive(Debug, Deserialize)]
 struct Reported {
     idle: Option<Idle>,
@@ -34,7 +34,7 @@ struct Reported {
 /// Measures. The processes of a way are `turns-child` and `limits-child`.
 ///
 /// # Errors
-/// What opening or any piece of work met.
+/// The first error of opening or of any piece of work.
 pub fn interference(step: &mut Step<'_>, child: Child<'_>) -> Result<(), StepError> {
     // A row each, and the idle device before them.
     let (all, limited) = (1 + KINDS.len() * CONTROLS.len(), 1 + KINDS.len());
@@ -47,20 +47,20 @@ pub fn interference(step: &mut Step<'_>, child: Child<'_>) -> Result<(), StepErr
     let mut lines = vec![idle.line()];
     lines.extend(inside.iter().map(line));
     step.judge_time(
-        &requirement("of this process", "all that is done about it"),
+        &requirement("of this process", "all mitigations"),
         format!("{}; {}", compared(&inside, &inside), idle.line()),
         ratio(&inside, &inside) >= MIN_RATIO,
     );
 
     let turns = Sharing { way: SharingMode::Turns, ..Sharing::default() };
-    let what = requirement("of another program, by turns", "all that is done about it and MPS with limits");
+    let what = requirement("of another program, taking turns", "all mitigations and MPS with limits");
     let ordinal = step.ordinal;
     let way = |name: &str, sharing: &Sharing, rows: usize| {
         let seconds = each * rows as f64;
         let limit = PATIENCE + Duration::from_secs_f64(seconds);
         measure_in(sharing, ordinal, child(name, seconds), limit)
     };
-    step.progress("another program, by turns");
+    step.progress("another program, taking turns");
     let by_turns = match way("turns-child", &turns, all) {
         Ok((_, measured)) => rows_of(measured).map_err(StepError::Failed)?,
         Err(error) => return Err(super::failed(error)),
@@ -71,7 +71,9 @@ pub fn interference(step: &mut Step<'_>, child: Child<'_>) -> Result<(), StepErr
     step.figure("rows", [&inside[..], &by_turns.rows].concat());
     step.progress("another program, MPS with limits");
     match way("limits-child", &limits(), limited) {
-        Err(error) => step.not_run(&what, format!("{error}; by turns alone: {}", each_worst(&by_turns.rows))),
+        Err(error) => {
+            step.not_run(&what, format!("{error}; taking turns only: {}", each_worst(&by_turns.rows)))
+        }
         Ok((reported, measured)) => match rows_of(measured) {
             Err(why) => step.judge(&what, format!("{reported}: {why}"), false),
             Ok(limited) => {
@@ -91,14 +93,14 @@ pub fn interference(step: &mut Step<'_>, child: Child<'_>) -> Result<(), StepErr
 }
 
 fn requirement(whose: &str, with: &str) -> String {
-    format!("interference {whose}: the worst answer is at least {MIN_RATIO} x sooner with {with}")
+    format!("interference {whose}: with {with}, the worst answer comes at least {MIN_RATIO} x sooner")
 }
 
 fn rows_of(measured: Result<Value, String>) -> Result<Reported, String> {
     serde_json::from_value(measured?).map_err(|error| format!("what its process reports: {error}"))
 }
 
-/// How many times sooner the worst answer of all kinds is with all that is done about it.
+/// Factor by which all mitigations make the worst answer of all kinds sooner.
 fn ratio(without: &[Row], with: &[Row]) -> f64 {
     worst(without, NONE.name, None) / worst(with, ALL.name, None)
 }
@@ -119,7 +121,7 @@ fn compared(without: &[Row], with: &[Row]) -> String {
     let all = || with.iter().filter(|row| row.control == ALL.name);
     let (fallback, frames) = all().fold((0, 0), |sum, row| (sum.0 + row.fallback, sum.1 + row.ms.count));
     format!(
-        "{:.1} x: from {:.2} to {:.2} ms ({fallback} of {frames} answers by the fallback); {}; worst of each: {}",
+        "{:.1} x: from {:.2} to {:.2} ms ({fallback} of {frames} answers from the fallback); {}; worst of each: {}",
         ratio(without, with),
         worst(without, NONE.name, None),
         worst(with, ALL.name, None),
@@ -131,7 +133,7 @@ fn compared(without: &[Row], with: &[Row]) -> String {
 /// In a process that shares the device by turns, each control.
 ///
 /// # Errors
-/// What opening or any piece of work met.
+/// The first error of opening or of any piece of work.
 pub fn turns_child(step: &mut Step<'_>) -> Result<(), StepError> {
     beside_child(step, &KINDS, &CONTROLS)
 }
@@ -139,7 +141,7 @@ pub fn turns_child(step: &mut Step<'_>) -> Result<(), StepError> {
 /// In a process that is held to its limits under MPS, all controls together.
 ///
 /// # Errors
-/// What opening or any piece of work met.
+/// The first error of opening or of any piece of work.
 pub fn limits_child(step: &mut Step<'_>) -> Result<(), StepError> {
     beside_child(step, &KINDS, &[ALL])
 }
@@ -163,7 +165,7 @@ mod tests {
         {
             assert!(words.contains(part), "{words}");
         }
-        // What was not measured reaches nothing.
+        // Without measurements, no ratio is reached.
         assert!(ratio(&without, &[]).is_nan());
     }
 }

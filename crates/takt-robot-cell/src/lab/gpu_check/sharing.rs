@@ -1,6 +1,6 @@
 //! A camera beside another program, for each way in which the driver shares the device between
-//! programs. How a program shares it is settled when it starts, so each way is measured in a
-//! process of its own.
+//! programs. A program's sharing is fixed when it starts, so each way is measured in a separate
+//! process.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -23,20 +23,20 @@ const OTHERS: &str = "TAKT_OTHERS_";
 /// Longest time for opening the device and ending, beside measuring.
 const PATIENCE: Duration = Duration::from_secs(12);
 
-/// How the process of a way is started: its name and its time for measuring.
+/// Command that starts the process of a way, from its name and its measuring time.
 pub type Child<'a> = &'a dyn Fn(&str, f64) -> Command;
 
-/// What is compared. Shares are of the multiprocessors, as large as one would give a guest.
+/// The compared ways. Shares of the multiprocessors are as large as one would give a guest.
 fn ways() -> [(&'static str, Sharing); 5] {
     let mps = Sharing { way: SharingMode::Mps, ..Sharing::default() };
     [
-        ("by turns", Sharing { way: SharingMode::Turns, ..Sharing::default() }),
+        ("taking turns", Sharing { way: SharingMode::Turns, ..Sharing::default() }),
         (
-            "by turns in short time slices",
+            "taking turns in short time slices",
             Sharing { way: SharingMode::TimeSlices, slice: Slice::Short, ..Sharing::default() },
         ),
         ("MPS", mps),
-        ("MPS, the other program held to 30 per cent", Sharing { others_percent: Some(30), ..mps }),
+        ("MPS, the other program limited to 30 per cent", Sharing { others_percent: Some(30), ..mps }),
         ("MPS, 70 and 30 per cent, 4 and 2 GiB", limits()),
     ]
 }
@@ -58,7 +58,7 @@ pub(super) fn limits() -> Sharing {
 /// `leave_settings` leaves out what changes a setting of the machine's.
 ///
 /// # Errors
-/// What opening the device met.
+/// The error of opening the device.
 pub fn sharing(step: &mut Step<'_>, child: Child<'_>, leave_settings: bool) -> Result<(), StepError> {
     drop(open(step)?);
     let ways = ways();
@@ -66,11 +66,11 @@ pub fn sharing(step: &mut Step<'_>, child: Child<'_>, leave_settings: bool) -> R
     let mut figures = Vec::new();
     for (name, sharing) in ways {
         step.progress(name);
-        let what = format!("a camera beside another program: {name}");
+        let what = format!("a camera next to another program: {name}");
         if leave_settings && sharing.way == SharingMode::TimeSlices {
             step.not_run(
                 &what,
-                "left out by --leave-settings: time slices are a setting of the whole machine",
+                "skipped because of --leave-settings: time slices are a setting of the whole machine",
             );
             continue;
         }
@@ -151,7 +151,7 @@ fn measure(command: &mut Command, limit: Duration) -> Result<Value, String> {
 /// Measures in this process, which shares the device as its environment says.
 ///
 /// # Errors
-/// What opening or any piece of work met.
+/// The first error of opening or of any piece of work.
 pub fn sharing_child(step: &mut Step<'_>) -> Result<(), StepError> {
     beside_child(step, &[GpuLoadKind::Compute, GpuLoadKind::Memory], &[NONE, PRIORITIES])
 }

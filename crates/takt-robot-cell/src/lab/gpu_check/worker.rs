@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Five cameras over and over, and the memory that is free meanwhile.
 ///
 /// # Errors
-/// What opening or any piece of work met.
+/// The first error of opening or of any piece of work.
 pub fn growth(step: &mut Step<'_>) -> Result<(), StepError> {
     let gpu = open(step)?;
     let file = CellFile::demo().map_err(failed)?;
@@ -79,7 +79,7 @@ pub fn growth(step: &mut Step<'_>) -> Result<(), StepError> {
 /// fresh process answers.
 ///
 /// # Errors
-/// What starting it or any piece of work met.
+/// The first error of starting it or of any piece of work.
 pub fn killed_worker(step: &mut Step<'_>) -> Result<(), StepError> {
     step.progress("the perception process starts");
     let file = CellFile::demo().map_err(failed)?;
@@ -133,7 +133,7 @@ pub fn killed_worker(step: &mut Step<'_>) -> Result<(), StepError> {
         json!({ "recovery_ms": recovery.as_millis() as u64, "frames_before": first, "frames_meanwhile": again, "unjudged": unjudged }),
     );
     step.judge(
-        "a perception process that is killed costs no frame its answer, and a fresh one takes over",
+        "killing the perception process costs no frame its answer, and a fresh process takes over",
         reported,
         unjudged == 0 && crashed == 1 && restarted >= 1,
     );

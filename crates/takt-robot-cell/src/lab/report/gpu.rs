@@ -28,8 +28,7 @@ fn concerns(collection: &Collection) -> bool {
     collection.runs.iter().any(|run| run.header.figures.contains_key(MARK))
 }
 
-/// What the perception process did in each configuration, sums over the repetitions where things
-/// are counted.
+/// Activity of the perception process in each configuration; counts are sums over the repetitions.
 pub(super) fn perception_process(collection: &Collection) -> Option<Table> {
     if !concerns(collection) {
         return None;
@@ -59,8 +58,8 @@ pub(super) fn perception_process(collection: &Collection) -> Option<Table> {
         table.push(row);
     }
     table.note(
-        "Answers: from the question of the camera's thread to the worker's answer, of frames answered in time. Counts are sums over \
-         the repetitions, worst values the greatest, others the median.",
+        "Answers: from the camera thread's request to the worker's answer, for frames answered in time. Counts are sums over the \
+         repetitions, worst values maxima, other values medians.",
     );
     Some(table)
 }
@@ -90,8 +89,8 @@ pub(super) fn mitigations(context: &Context<'_>) -> Option<Table> {
         "Mitigation".to_owned(),
         context.head("Mean"),
         context.head("Worst"),
-        "#Mean, times lower than none".to_owned(),
-        "#Worst, times lower than none".to_owned(),
+        "#Mean, times lower than without".to_owned(),
+        "#Worst, times lower than without".to_owned(),
         "#Reactions".to_owned(),
     ];
     let mut table = Table::new(format!("{}: by mitigation", context.group.title), &heads);
@@ -124,8 +123,8 @@ pub(super) fn mitigations(context: &Context<'_>) -> Option<Table> {
         }
     }
     table.note(
-        "A frame that the GPU did not answer within its budget was answered by the fallback or dropped; the table of the perception \
-         process says how often.",
+        "A frame that the GPU did not answer within its budget was answered by the fallback or dropped; see the table of the perception \
+         process for the counts.",
     );
     Some(table)
 }

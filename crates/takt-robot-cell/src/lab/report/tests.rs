@@ -158,7 +158,7 @@ fn a_report_of_the_papers_campaign_begins_with_its_tables_and_figures_and_publis
     assert!(best[4].contains("realtime") && !best[4].contains("in the paper realtime"), "{best:?}");
     assert_eq!(best[1], "44 to 70 ms");
     assert_eq!(row("worst of DL+RR below")[2], "93.3 %");
-    // What was not measured says so.
+    // The table states missing measurements.
     assert!(row("mean, DL+CFS")[4].contains("no run with policy DL+CFS, noise 128"));
     assert_eq!(table_of(&document, "Fig. 4: published values").rows()[0][1], Cell::number("3 ms"));
     let figures: Vec<&str> = document.figures().map(|figure| figure.id.as_str()).collect();
@@ -175,7 +175,7 @@ fn a_report_of_the_papers_campaign_begins_with_its_tables_and_figures_and_publis
     }
     let text = takt_report::text(&document);
     for sentence in
-        ["SCALED DOWN: 1 of 5 cameras", "timer slack: 1ns here, default in the paper.", "in the paper 32."]
+        ["SCALED DOWN: 1 of 5 cameras", "timer slack: 1ns here, default in the paper.", "the paper has 32."]
     {
         assert!(text.contains(sentence), "{sentence}: {text}");
     }

@@ -199,7 +199,7 @@ fn dropped_frames_that_were_answered_late_fail_the_run() {
     // Of 130, 150, 170 and 190 ms, the last was answered within 24.005 ms.
     assert_eq!((s.dropped_late, s.verdict), (6, Verdict::Fail), "{:?}", s.reasons);
     assert!(s.reasons[0].starts_with("6 of 9 reactions"), "{:?}", s.reasons);
-    // Where the window ends before the others, they are no concern of it.
+    // If the window ends before the others, they do not concern it.
     let short = RunFacts { window_ns: [140 * MS, 200 * MS], ..facts() };
     assert_eq!(sum(&short, &rules(), &frames, &jobs).dropped_late, 2);
     // One frame in two is answered soon enough for both.
@@ -380,12 +380,12 @@ fn no_bad_run_passes() {
             },
         ),
         (
-            "the perception task of camera west missed its 33 ms deadline in 1 of 450 releases: 0 frames never taken up, 1 late",
+            "the perception task of camera west missed its 33 ms deadline in 1 of 450 releases: 0 frames never processed, 1 late",
             |run| {
                 run.frames[300].published_ns = run.frames[300].arrival_ns + 33_100_000;
             },
         ),
-        ("2 commands could not be handed to the robot link whole", |run| {
+        ("2 commands could not be sent completely to the robot link", |run| {
             run.jobs[4000].sent = SendOutcome::WouldBlock;
             run.jobs[4001].sent = SendOutcome::Disconnected;
         }),

@@ -9,7 +9,7 @@ use super::{Rules, StealTally, inside};
 use crate::reaction::MAX_WAITING;
 use crate::records::FrameRecord;
 
-/// What a camera is measured against.
+/// Rules for a camera.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CameraRule {
     /// Its name in the configuration.
@@ -19,7 +19,7 @@ pub struct CameraRule {
     pub period_ns: Option<u64>,
 }
 
-/// What is known of the frame before.
+/// Facts about the previous frame.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Last {
     sequence: u64,
@@ -150,7 +150,8 @@ impl CameraTally {
         }
     }
 
-    /// What came between the frame before and this one, and what should have come.
+    /// Counts frames between the previous frame and this one: those that came, and those that
+    /// should have come.
     fn since_last(&mut self, now: Last, dropped: u64, rule: &CameraRule, window_ns: [u64; 2]) {
         let [from_ns, to_ns] = window_ns;
         let Some(before) = self.last else {
@@ -249,8 +250,8 @@ impl CameraTally {
 }
 
 impl Gap {
-    /// How many of the dropped frames arrived in `[from_ns, to_ns)`. Nobody saw them arrive; a
-    /// camera sends at even distances.
+    /// Number of dropped frames that arrived in `[from_ns, to_ns)`. Their arrival was not seen; a
+    /// camera sends at even intervals.
     fn dropped_within(&self, from_ns: u64, to_ns: u64) -> u64 {
         let apart = self.after.sequence.saturating_sub(self.before.sequence);
         // A source that restarted counts from 1 again.
@@ -258,7 +259,7 @@ impl Gap {
         self.even(apart, from_ns, to_ns).min(dropped)
     }
 
-    /// How many of the frames between both, at `apart - 1` even distances, lie in
+    /// Number of frames between both, at `apart - 1` even distances, that lie in
     /// `[from_ns, to_ns)`.
     fn even(&self, apart: u64, from_ns: u64, to_ns: u64) -> u64 {
         let span_ns = self.after.arrival_ns.saturating_sub(self.before.arrival_ns);
@@ -274,9 +275,10 @@ impl Gap {
         earlier(to_ns) - earlier(from_ns)
     }
 
-    /// How many frames the camera should have delivered in the window, between both, and did not.
-    /// By captures where they go on, for the driver's lateness is no loss; by their distance and
-    /// not by the time since the start, for cameras are no clocks.
+    /// Number of frames between both that the camera should have delivered in the window but did
+    /// not. It is counted by captures if they continue, because the driver's lateness is not a
+    /// loss, and by their distance rather than the time since the start, because cameras are not
+    /// clocks.
     fn missing_within(&self, period_ns: u64, dropped_inside: u64, [from_ns, to_ns]: [u64; 2]) -> u64 {
         let period_ns = period_ns.max(1);
         let gap = |later: u64, earlier: u64| later.checked_sub(earlier).filter(|gap| *gap > 0);
@@ -295,7 +297,7 @@ impl Gap {
     }
 }
 
-/// Why a frame was not judged, in a word: the name that its health has in the sample files.
+/// Reason why a frame was not judged, in a word: the name of its health in the sample files.
 fn reason(frame: &FrameRecord) -> String {
     match serde_json::to_value(frame.health) {
         Ok(serde_json::Value::String(name)) => name,

@@ -1,7 +1,6 @@
-//! What a run of the cell counts while it goes on, in constant memory: every frame, job and
-//! reaction exactly, their distributions in recorders of constant size. The summary is computed
-//! from this alone, so that it is the same whether the sample files hold all rows or the first
-//! ones.
+//! Counts of a running cell in constant memory: every frame, job and reaction exactly, their
+//! distributions in recorders of constant size. The summary is computed only from this, so it is
+//! the same whether the sample files hold all rows or the first ones.
 
 mod camera;
 mod ssm;
@@ -23,7 +22,7 @@ use super::worker_rows::WorkerTally;
 /// File of the tally in the run directory.
 pub const TALLY_FILE: &str = "cell-tally.json";
 
-/// What the records are measured against.
+/// Rules for the records.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rules {
     /// Deadline of the critical path, nanoseconds.
@@ -61,7 +60,7 @@ pub(super) fn in_units_of(ns: f64, recorder: &Recorder) -> Summary {
 /// The counts of a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Tally {
-    /// What the records are measured against.
+    /// Rules for the records.
     pub rules: Rules,
     /// Each camera and its perception task.
     pub cameras: Vec<CameraTally>,

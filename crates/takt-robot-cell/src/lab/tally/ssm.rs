@@ -32,7 +32,7 @@ pub struct SsmTally {
     pub distrusting: u64,
     /// Those jobs by fault.
     pub faults: BTreeMap<String, u64>,
-    /// How often the robot was brought from moving to standing, by cause.
+    /// Number of times that the robot was stopped from motion, by cause.
     pub stop_causes: BTreeMap<String, u64>,
     /// Jobs by light.
     pub lights: BTreeMap<String, u64>,

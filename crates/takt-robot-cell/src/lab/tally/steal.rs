@@ -11,7 +11,7 @@ const KEPT: usize = 256;
 /// anyway.
 const LONGEST_NS: u64 = 250_000_000;
 
-/// What was stolen, and which misses fell together with it.
+/// Stolen time, and the misses that coincided with it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct StealTally {
     /// Misses that fell into an interval in which time was stolen, all tasks.

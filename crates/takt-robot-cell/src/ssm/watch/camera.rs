@@ -27,8 +27,8 @@ impl CameraWatch {
         let detections = input.detections;
         (self.sequence, self.capture_ns) = (detections.frame_sequence, detections.capture_ns);
         let fault = camera_fault(config, input, now_ns, &last);
-        // What lies in the future is no measure of what follows: it would lock the camera out until
-        // then.
+        // A time in the future cannot be a reference for later frames: it would lock the camera out
+        // until then.
         if is_future(config, self.capture_ns, now_ns) {
             self.capture_ns = last.capture_ns;
         }

@@ -10,7 +10,7 @@ pub(super) use camera::CameraWatch;
 pub(super) use robot::robot_fault;
 pub(crate) use robot::{MAX_TOOL_M, Reach, is_within_reach};
 
-/// What the monitor sees of one camera.
+/// The monitor's input from one camera.
 #[derive(Clone, Copy, Debug)]
 pub struct CameraInput<'a> {
     /// Newest result.
@@ -19,7 +19,7 @@ pub struct CameraInput<'a> {
     pub alive: bool,
 }
 
-/// Why an input cannot be trusted. Each of them stops the robot.
+/// Reason why an input cannot be trusted. Each of them stops the robot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
@@ -136,8 +136,8 @@ impl FaultKind {
             Self::PerceptionDead => "perception thread ended",
             Self::NoFrame => "no frame yet",
             Self::StaleFrame => "frames are stale",
-            Self::FutureFrame => "frame dated in the future",
-            Self::StampBackwards => "frame time stamps went backwards",
+            Self::FutureFrame => "frame timestamp in the future",
+            Self::StampBackwards => "frame timestamps went backwards",
             Self::SequenceBackwards => "frame sequence went backwards",
             Self::SequenceRepeated => "frame sequence number repeated",
             Self::StreamsApart => "colour and depth too far apart",
@@ -148,18 +148,18 @@ impl FaultKind {
             Self::WrongSize => "frame size is not the configured one",
             Self::NoPose => "camera pose unknown",
             Self::InferenceFailed => "inference failed",
-            Self::Unseen => "too much of the volume is unseen",
-            Self::Hidden => "something hides places near the robot",
+            Self::Unseen => "too much of the volume is not visible",
+            Self::Hidden => "an object hides space near the robot",
             Self::WrongScale => "depth goes through the floor or a fixture",
             Self::ImpossibleDistance => "impossible distance",
             Self::RobotLinkLost => "robot link lost",
-            Self::RobotFutureDated => "robot state dated in the future",
+            Self::RobotFutureDated => "robot state timestamp in the future",
             Self::RobotNotRunning => "robot is not running",
             Self::RobotSafetyMode => "robot safety stop",
             Self::ProgramStopped => "robot program is not running",
             Self::RobotNotANumber => "robot state is not a number",
             Self::RobotImpossible => "impossible pose or speed of the robot",
-            Self::RobotPoseNotOfJoints => "the tool is not where the joints place it",
+            Self::RobotPoseNotOfJoints => "the tool's position contradicts the joints",
             Self::RobotStateRepeated => "the robot's state repeats itself",
             Self::RobotClockFrozen => "the controller's clock stands still",
             Self::RobotClockBackwards => "the controller's clock runs backwards",
@@ -181,7 +181,7 @@ impl FaultKind {
 /// A fault and the camera that has it (`None`: the robot).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Fault {
-    /// What is wrong.
+    /// The fault.
     pub kind: FaultKind,
     /// Index of the camera.
     pub camera: Option<u32>,

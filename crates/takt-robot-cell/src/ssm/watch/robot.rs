@@ -46,7 +46,7 @@ impl Reach {
         Self { arms: arm.map_or_else(any, |arm| vec![arm]) }
     }
 
-    /// What is impossible in a state whose numbers are finite.
+    /// Finds an impossible value in a state whose numbers are finite.
     fn find(&self, robot: &RobotState) -> Option<FaultKind> {
         let [x, y, z, rx, ry, rz] = robot.tcp_pose;
         let all = |values: &[f64], most: f64| values.iter().all(|value| value.abs() <= most);

@@ -193,7 +193,7 @@ fn a_link_that_was_late_is_asked_at_its_far_end() {
     late.push(0, &held);
     late.push(1, &EdgeRecord { resends: 1, ..held });
     let found = causes(&late, &board, Ok(&hogged));
-    assert!(found.each[0].why.contains("no thread of this host"), "{}", found.each[0].why);
+    assert!(found.each[0].why.contains("not a thread of this host"), "{}", found.each[0].why);
     assert!(
         found.each[1].explained && found.each[1].why.contains("sent again 1 times"),
         "{}",

@@ -6,7 +6,7 @@ use super::*;
 fn a_run_says_in_what_it_is_not_the_papers() {
     let of = |text: &str| deviations(&toml::from_str(text).unwrap());
     let shipped = of("");
-    for words in ["no board: udp", "CLOCK_MONOTONIC", "one write for each edge"] {
+    for words in ["no board: udp", "CLOCK_MONOTONIC", "one write per edge"] {
         assert!(shipped.iter().any(|text| text.contains(words)), "{words}: {shipped:?}");
     }
     let paper = "pulse = { clock = 'realtime', write = 'turn' }\n";

@@ -1,4 +1,4 @@
-//! What is said of a late frame, and whether that explains it.
+//! Explanation of a late frame, and whether it is complete.
 
 use takt_link_ethercat::analyse::LatePlace;
 use takt_trace::Cause;
@@ -50,27 +50,30 @@ pub(super) fn is_explained(frame: &LateFrame, threads: &Threads) -> bool {
 pub(super) fn sentence(frame: &LateFrame, known: bool) -> String {
     let cycles = frame.stamps.late_cycles;
     let plural = if cycles == 1 { "" } else { "s" };
-    let late = format!("{cycles} cycle{plural} late, {:.0} µs after it was given up", frame.missed_by_us);
+    let late = format!(
+        "{cycles} cycle{plural} late, {:.0} µs after the master stopped waiting for it",
+        frame.missed_by_us
+    );
     if frame.place == LatePlace::Unexplained {
         if frame.stamps.way.gave_up_ns == 0 {
             return format!("unexplained: {cycles} cycle{plural} late; its own cycle is not recorded");
         }
-        return format!("unexplained: {late}; no stamp of its way shows where the time went");
+        return format!("unexplained: {late}; no timestamp along its path shows where the time went");
     }
     let title = frame.place.title();
     let place = if frame.inherited {
-        format!("{title} of the frame before, for which the controller waited: {late}")
+        format!("{title} of the previous frame, for which the controller waited: {late}")
     } else {
         let way = &frame.stamps.way;
         let took = way.judge(&frame.stamps.usual);
         let took_us = took.to_ns.saturating_sub(took.from_ns) as f64 / 1e3;
         if frame.excess_us < took_us / 2.0 {
             format!(
-                "{title}: {late}; {took_us:.0} µs there, of which only {:.0} more than usual",
+                "{title}: {late}; it took {took_us:.0} µs there, only {:.0} more than usual",
                 frame.excess_us
             )
         } else {
-            format!("{title}: {late}; {:.0} µs longer there than usual", frame.excess_us)
+            format!("{title}: {late}; it took {:.0} µs longer there than usual", frame.excess_us)
         }
     };
     let holder = frame.holder.map_or("the thread", Holder::name);
@@ -85,13 +88,15 @@ pub(super) fn sentence(frame: &LateFrame, known: bool) -> String {
             } else {
                 String::new()
             };
-            format!("{place}; why {holder} was held up is unexplained: {most}{}{by}", cause.title())
+            format!("{place}; the delay of {holder} is unexplained: {most}{}{by}", cause.title())
         }
-        None if frame.kept => format!("{place}: the device kept it on purpose, by its own stamps"),
+        None if frame.kept => {
+            format!("{place}: the device held it back on purpose, according to its own timestamps")
+        }
         None if known => place,
-        None if frame.place == LatePlace::Beyond => format!("{place}; nothing that was recorded says why"),
+        None if frame.place == LatePlace::Beyond => format!("{place}; the recording does not show why"),
         None => format!(
-            "{place}; why {holder} was held up is unexplained: the kernel's trace does not say, or there is none"
+            "{place}; the delay of {holder} is unexplained: the kernel's trace does not show it, or there is no trace"
         ),
     }
 }

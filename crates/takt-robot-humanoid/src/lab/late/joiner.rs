@@ -33,7 +33,7 @@ pub struct LateRow {
     pub late_cycles: u64,
     /// Its way; stamps are CLOCK_MONOTONIC, 0 where unknown.
     pub way: LateWay,
-    /// What the parts of the way usually took, from the cycles before.
+    /// Usual times of the parts of the path, from the earlier cycles.
     pub usual: Usual,
     /// For how long the segment kept it on purpose, by its own stamps.
     pub held_ns: u64,
@@ -114,7 +114,7 @@ pub(super) fn rows_of(columns: &[Vec<u64>]) -> Vec<LateRow> {
 struct Passed {
     /// The low 32 bits of the number of its cycle.
     cycle: u32,
-    /// Where its first process data lie: frames of one cycle differ by it.
+    /// Address of its first process data: frames of one cycle differ by it.
     address: u32,
     stay: Stay,
 }
@@ -126,7 +126,7 @@ struct Pending {
     answer: LateAnswer,
     own: Option<CycleRecord>,
     gave_up_ns: u64,
-    /// How often it was looked at.
+    /// Number of examinations.
     looks: u32,
 }
 
@@ -228,9 +228,9 @@ impl LateJoiner {
         self.pending = pending;
     }
 
-    /// What the segment reported the frame that this answers. Of copies that something on the wire
-    /// made it is the first that had left when the answer came: whatever comes of the others comes
-    /// later, and is not taken.
+    /// The segment's record of the frame that this answers. If the wire duplicated the frame, it is
+    /// the first copy that had left when the answer arrived: the other copies return later and are
+    /// ignored.
     fn passed_of(&self, answer: &LateAnswer) -> Option<Passed> {
         let within = answer.sent_ns..=answer.taken_ns;
         let own = self.passed.iter().filter(|passed| {
@@ -238,7 +238,7 @@ impl LateJoiner {
                 && within.contains(&passed.stay.at_ns)
         });
         let came_ns = answer.arrived_ns.unwrap_or(answer.taken_ns);
-        // Where none had, the stamps of two threads crossed.
+        // If none had, the timestamps of two threads crossed.
         own.clone().find(|passed| passed.stay.left_ns <= came_ns).or_else(|| own.clone().next()).copied()
     }
 
@@ -272,7 +272,7 @@ impl LateJoiner {
         }
     }
 
-    /// What the cycles before took. Late frames are rare, so this costs seldom.
+    /// Usual times from the earlier cycles. Late frames are rare, so this is seldom computed.
     fn usual(&self) -> Usual {
         let of = |part: fn(&CycleRecord) -> (u64, u64)| {
             median(self.records.iter().map(part).map(|(from_ns, to_ns)| to_ns.saturating_sub(from_ns)))

@@ -124,7 +124,7 @@ fn a_controller_that_woke_late_is_named_itself() {
     assert_eq!((causes.causes.len(), causes.causes[0].place), (1, LatePlace::WakeUp), "{causes:?}");
     // The cycle after it waited for its answer, and sent late for that.
     assert!(causes.each.iter().any(|frame| frame.inherited), "{causes:?}");
-    // Why the thread was late only the kernel knows.
+    // Only the kernel knows the reason of the thread's lateness.
     let threads = Threads { controller: Some(1), segment: None };
     let asked = super::causes(&bench.rows, &threads, Err("no trace"));
     assert_eq!((causes.unexplained, asked.unexplained), (causes.frames, asked.frames));
@@ -223,8 +223,8 @@ fn the_segments_word_is_waited_for_and_done_without() {
     let not_kept = rows.iter().map(|row| LateRow { held_ns: 0, ..*row }).collect::<Vec<_>>();
     let mut reported = causes(&not_kept, &threads, Err("no trace"));
     assert_eq!(reported.unexplained, 1, "{reported:?}");
-    assert!(!reported.causes[0].why.contains("kept it"), "{reported:?}");
-    // What was counted and has no row is counted here, too.
+    assert!(!reported.causes[0].why.contains("held it back"), "{reported:?}");
+    // Frames that were counted but have no row are counted here, too.
     reported.without_stamps(5);
     let sum: u64 = reported.causes.iter().map(|cause| cause.frames).sum();
     assert_eq!((reported.frames, reported.unexplained, sum), (6, 6, 6));

@@ -20,7 +20,7 @@ fn the_papers_figures_stand_beside_and_what_differs_is_said() {
         header.measures =
             vec![Measure { name: super::PERIOD.to_owned(), deadline_ns: None, ..common::measure() }];
         if tuning == "PMC" {
-            header.not_granted = vec!["shield: not put up".to_owned()];
+            header.not_granted = vec!["shield: not set up".to_owned()];
             header.load =
                 serde_json::json!({ "components": [{ "kind": "ping", "stand_in": "ping cannot be run" }] });
         }
@@ -35,8 +35,8 @@ fn the_papers_figures_stand_beside_and_what_differs_is_said() {
     }
     for words in [
         "Stress humanoid-limited is not the paper's script",
-        "Something else stands in for ping: ping cannot be run.",
-        "Not granted under PMC: shield: not put up.",
+        "ping was replaced: ping cannot be run.",
+        "Not granted under PMC: shield: not set up.",
     ] {
         assert!(markdown.contains(words), "{words}: {markdown}");
     }

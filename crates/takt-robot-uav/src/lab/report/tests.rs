@@ -109,7 +109,7 @@ fn execution_report(counters: bool) -> String {
         header.measures[0].name = crate::lab::dilation::EXECUTION.to_owned();
         let missing = (!counters).then(|| "not available here: no PMU".to_owned());
         let shown = [
-            ("llc_misses", "misses of the last cache"),
+            ("llc_misses", "last-level cache misses"),
             ("cycles", "cycles"),
             ("instructions", "instructions"),
         ];

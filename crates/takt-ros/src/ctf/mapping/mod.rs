@@ -7,7 +7,7 @@ use super::trace::slot;
 use super::tsdl::types::{Type, shown};
 use crate::event::{Event, Handle, Kind, ServiceStep};
 
-/// Which of our kinds.
+/// Our kind of event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     NodeInit,
@@ -153,12 +153,12 @@ const TABLE: &[(&str, Shape, &[&str])] = &[
 /// The one event of the kernel that is read: from it comes the CPU time of threads.
 const SWITCH: (&str, Shape, &[&str]) = ("sched_switch", Shape::Switch, &["prev_tid", "next_tid"]);
 
-/// How an event class is brought to a kind of ours.
+/// Conversion of an event class to a kind of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
     shape: Shape,
     arguments: &'static [&'static str],
-    /// Which arguments there are, a bit for each.
+    /// Present arguments, a bit for each.
     present: u32,
 }
 
@@ -167,8 +167,7 @@ fn is(entry: &str, field: &str) -> bool {
     entry.trim_end_matches('?').split('|').any(|name| name == field)
 }
 
-/// What an event of this name and payload is brought to: nothing if it is not ours, or lacks a
-/// field.
+/// Conversion of an event of this name and payload: none if it is not ours, or lacks a field.
 pub fn of(name: &str, fields: Option<&Type>, is_kernel: bool) -> Option<Mapping> {
     let (_, shape, arguments) = if is_kernel {
         Some(&SWITCH).filter(|(event, ..)| *event == name)?
@@ -233,7 +232,7 @@ impl Texts {
     }
 }
 
-/// What one event is made of: slots, and the texts that they name.
+/// Arguments of one event: slots, and the texts that they name.
 pub trait Arguments {
     fn value(&self, slot: u32) -> u64;
     fn text(&self, slot: u32) -> &[u8];

@@ -1,6 +1,6 @@
-//! What can be wrong with metadata.
+//! Errors of metadata.
 
-/// What is wrong with the metadata, and where.
+/// Error of the metadata, with its place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {problem}")]
 pub struct TsdlError {
@@ -8,7 +8,7 @@ pub struct TsdlError {
     pub line: usize,
     /// Column, from 1.
     pub column: usize,
-    /// What is wrong there.
+    /// The error there.
     pub problem: TsdlProblem,
 }
 
@@ -22,7 +22,7 @@ impl TsdlError {
     }
 }
 
-/// What can be wrong with metadata.
+/// Error of metadata.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TsdlProblem {
     /// A comment never ends.
@@ -32,27 +32,27 @@ pub enum TsdlProblem {
     #[error("a text in quotes that never ends: the metadata is cut off; copy the recording again")]
     OpenQuote,
     /// No such number.
-    #[error("{found} is no number of at most 64 bits")]
+    #[error("{found} is not a number of at most 64 bits")]
     Number { found: String },
     /// A letter that TSDL does not know.
     #[error(
-        "{found:?} does not belong into metadata: the file is damaged or no CTF 1.8; copy the recording again"
+        "{found:?} does not belong in metadata: the file is damaged or not CTF 1.8; copy the recording again"
     )]
     Letter { found: char },
     /// Something else was expected.
     #[error("expected {expected}, found {found}")]
     Unexpected { expected: &'static str, found: String },
     /// A type that was never declared.
-    #[error("no type is called {name}")]
+    #[error("no type is named {name}")]
     NoType { name: String },
     /// A size, alignment or count beyond what can be read.
     #[error("{what} of {found}: {allowed}")]
     Range { what: &'static str, found: i128, allowed: &'static str },
     /// The length of a sequence or tag of a variant is not there.
-    #[error("{path} names no integer that stands before it")]
+    #[error("{path} does not name an earlier integer")]
     NoReference { path: String },
     /// A variant has no tag, or one that is no enumeration.
-    #[error("a variant needs an enumeration as its tag (`variant <tag>`), {found} is none")]
+    #[error("a variant needs an enumeration as its tag (`variant <tag>`), but {found} is not one")]
     NoTag { found: String },
     /// Types within types within types.
     #[error("types nested more than {most} deep")]
@@ -66,7 +66,7 @@ pub enum TsdlProblem {
     )]
     Version { major: u64, minor: u64 },
     /// The trace block is missing or says too little.
-    #[error("no {what}: the metadata is cut off or of another format; copy the recording again")]
+    #[error("no {what}: the metadata is cut off or has another format; copy the recording again")]
     Missing { what: &'static str },
     /// Two streams or two events of one stream have the same number.
     #[error("{what} {id} is declared twice")]

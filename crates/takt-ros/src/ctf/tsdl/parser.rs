@@ -349,7 +349,7 @@ impl Parser<'_> {
     /// two's complement.
     fn offset(&mut self) -> Result<i64, TsdlError> {
         let number = self.whole_number()?;
-        #[expect(clippy::cast_possible_truncation, reason = "the low 64 bits are meant")]
+        #[expect(clippy::cast_possible_truncation, reason = "the low 64 bits are used")]
         Ok(i64::try_from(number).unwrap_or(number as i64))
     }
 
@@ -376,7 +376,7 @@ impl Parser<'_> {
         self.at = (self.at + 1).min(self.words.len());
     }
 
-    /// Where the next word stands.
+    /// Place of the next word.
     pub(super) fn place(&self) -> usize {
         self.words.get(self.at).map_or(self.text.len(), |(_, at)| *at)
     }

@@ -162,7 +162,7 @@ impl Resolver<'_> {
         self.visible[part].insert(path.join("."), visible);
     }
 
-    /// Where the value is kept that `reference` means, seen from `path` of `part`.
+    /// Place at which the value of `reference` is kept, seen from `path` of `part`.
     fn look_up(
         &mut self,
         reference: &Reference,

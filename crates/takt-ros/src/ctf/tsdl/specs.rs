@@ -436,7 +436,7 @@ fn key(names: &[String]) -> String {
     names.iter().filter(|name| *name != "const").map(String::as_str).collect::<Vec<_>>().join(" ")
 }
 
-/// How many fields and types a type is made of.
+/// Number of fields and types in a type.
 fn weight(of: &Type) -> usize {
     1 + match of {
         Type::Struct(body) => body.fields.iter().map(|(_, of)| weight(of)).sum(),

@@ -1,9 +1,9 @@
-//! What a trace's metadata declares, after parsing: types as trees, classes of streams and events,
-//! clocks.
+//! Declarations of a trace's metadata, after parsing: types as trees, classes of streams and
+//! events, clocks.
 
 use std::collections::BTreeMap;
 
-/// Which byte of an integer comes first.
+/// Byte order of an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// The least significant.
@@ -31,8 +31,8 @@ pub struct Int {
     pub text: bool,
     /// Reading it sets the clock.
     pub clock: bool,
-    /// Where the decoder keeps its value because a sequence's length or a variant's choice refers
-    /// to it.
+    /// Slot in which the decoder keeps its value because a sequence's length or a variant's choice
+    /// refers to it.
     pub save: Option<u32>,
     /// Its number among all integers of the trace, by which references are resolved.
     pub(super) ordinal: u32,
@@ -81,9 +81,9 @@ pub struct Label {
 pub struct Reference {
     /// As written.
     pub path: String,
-    /// Where it was written, for messages.
+    /// Its place in the text, for messages.
     pub(super) at: usize,
-    /// Where the decoder keeps the value.
+    /// Slot in which the decoder keeps the value.
     pub from: u32,
 }
 
@@ -93,7 +93,7 @@ pub struct Variant {
     /// The enumeration that chooses.
     pub tag: Option<Reference>,
     pub options: Vec<(String, Type)>,
-    /// Which values of the tag choose which option, filled in when the tag is resolved.
+    /// Values of the tag for each option, filled in when the tag is resolved.
     pub cases: Vec<(i128, i128, usize)>,
     /// Whether the tag is signed.
     pub signed: bool,
@@ -205,9 +205,9 @@ pub struct EventClass {
 #[derive(Debug, Clone)]
 pub struct StreamClass {
     pub id: u64,
-    /// What follows the packet header.
+    /// Content after the packet header.
     pub packet_context: Option<Type>,
-    /// What every event begins with.
+    /// Begin of every event.
     pub event_header: Option<Type>,
     pub event_context: Option<Type>,
     /// Its events by number.
@@ -221,14 +221,14 @@ pub struct Metadata {
     pub order: Order,
     /// Identity of the trace, repeated in every packet.
     pub uuid: Option<[u8; 16]>,
-    /// What every packet begins with.
+    /// Begin of every packet.
     pub packet_header: Option<Type>,
     /// Environment.
     pub env: BTreeMap<String, EnvValue>,
     pub clocks: Vec<Clock>,
     /// Classes of streams.
     pub streams: Vec<StreamClass>,
-    /// How many values sequences and variants refer to.
+    /// Number of values to which sequences and variants refer.
     pub saved: u32,
 }
 

@@ -34,7 +34,7 @@ pub fn pause(ns: u64) {
     sleep_until(monotonic_ns() + ns);
 }
 
-/// How a plant came out.
+/// Outcome of a plant.
 #[derive(Debug)]
 pub struct Outcome {
     pub name: &'static str,

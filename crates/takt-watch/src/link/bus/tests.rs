@@ -108,7 +108,8 @@ fn a_late_send_is_put_down_to_whoever_held_it_up() {
     assert_eq!(found.place, LinkPlace::RobotOrNetwork, "{found:?}");
     let found = judged(13 * MS + 20, 13 * MS, [wake(9 * MS, 0), vec![queued(13 * MS + 10)]].concat());
     assert_eq!(found.place, LinkPlace::RobotOrNetwork, "{found:?}");
-    // That came back before this one was due, but so late that all behind it was.
+    // The previous frame returned before this one was due, but so late that all later steps were
+    // late.
     let found = judged(12 * MS, 9 * MS, [wake(9 * MS, 0), vec![queued(12 * MS)]].concat());
     assert_eq!(found.place, LinkPlace::RobotOrNetwork, "{found:?}");
     // Nobody was seen to send.

@@ -1,6 +1,6 @@
-//! What a CPU takes to come out of idle, and what a hypervisor takes away. The first is planted by
-//! letting go of `/dev/cpu_dma_latency`; nobody in a guest can plant the second, so that it is
-//! waited for, and known by the loop that it hits and by the counter of stolen time.
+//! Time for which a CPU comes out of idle, and time that a hypervisor takes away. The first is
+//! planted by letting go of `/dev/cpu_dma_latency`; nobody in a guest can plant the second, so that
+//! it is waited for, and known by the loop that it hits and by the counter of stolen time.
 
 use std::fs::File;
 use std::io::{BufRead, Write};
@@ -16,7 +16,7 @@ use takt_watch::Settings;
 use crate::planted::rig::{MS, Outcome, Role, Watch, judged, pause};
 use crate::planted::{CPU, Ended, loop_with, patient, settings, windows};
 
-/// What a wake-up may take on a CPU that polls, and not on one that sleeps.
+/// Longest wake-up on a CPU that polls; one that sleeps takes longer.
 const AWAKE_NS: u64 = 30_000;
 
 /// Holds all CPUs in their shallowest idle state until dropped.
@@ -126,7 +126,7 @@ fn switches() -> i64 {
     usage.ru_nvcsw + usage.ru_nivcsw
 }
 
-/// What the machine under this one took, as often as it did in some minutes.
+/// Time that the host took, for as many moments as occurred within some minutes.
 pub fn stolen(count: usize) -> Option<Outcome> {
     let mut role = Role::start("stolen");
     let limits = Settings { deadline_ns: Some(READING_NS + HIT_NS - MS), ..patient() };

@@ -10,8 +10,8 @@ use takt_rt::clock::monotonic_ns;
 use crate::planted::rig::{MS, pause};
 use crate::planted::{CPU, answer, settings, steered};
 
-/// How slow filters are is measured: what else the machine does must not come between, and what
-/// is watched must.
+/// Priority for measurements of slow filters: other work of the machine must not interfere, and the
+/// watched thread must.
 const BEFORE_OTHERS: &str = "fifo:10";
 
 /// Bytes 2 and 3 of the data of a packet that slow filters of a mark look at for long.

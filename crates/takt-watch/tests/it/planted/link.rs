@@ -109,7 +109,7 @@ impl Steered {
         assert!(self.prints(what), "{what} was not planted");
     }
 
-    /// What it counted itself.
+    /// Its own counts.
     fn counted(&mut self) -> Vec<u64> {
         writeln!(self.steer, "counts").unwrap();
         let mut line = String::new();

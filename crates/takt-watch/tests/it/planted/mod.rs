@@ -46,7 +46,7 @@ fn settings(policy: &str, cpu: Option<usize>) -> ThreadSettings {
     ThreadSettings { policy: policy.parse().unwrap(), cpus, ..ThreadSettings::default() }
 }
 
-/// What is late here: a millisecond, which an undisturbed machine keeps.
+/// Settings with a limit of a millisecond, which an undisturbed machine keeps.
 fn patient() -> Settings {
     Settings { late_ns: Some(MS), windows: 10_000, follow: follow(), ..Settings::default() }
 }
@@ -417,8 +417,8 @@ fn campaign_eighteen_of_twenty_are_named_in_every_class() {
     assert!(short.is_empty() && made_up == 0, "less than 18 of 20: {short:?}; made up: {made_up}");
 }
 
-/// How many of twenty windows are called by a planted class: whatever the machine does by itself
-/// must not be.
+/// Number of twenty windows that are given a planted class: the machine's own disturbances must not
+/// be.
 fn nothing_planted() -> usize {
     let child = cyclictest().unwrap();
     let watch = Watch::start(child.0.id(), patient());

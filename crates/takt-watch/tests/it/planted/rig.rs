@@ -17,7 +17,7 @@ pub fn pause(ns: u64) {
     sleep_until(monotonic_ns() + ns);
 }
 
-/// Who follows the threads in the campaigns: TAKT_FOLLOW is `kernel` or `events`.
+/// Follower of the threads in the campaigns: TAKT_FOLLOW is `kernel` or `events`.
 pub fn follow() -> FollowBy {
     match std::env::var("TAKT_FOLLOW").as_deref() {
         Ok("kernel") => FollowBy::Kernel,
@@ -85,7 +85,7 @@ impl Drop for Role {
     }
 }
 
-/// How planted windows came out.
+/// Outcome of planted windows.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub cases: usize,

@@ -72,7 +72,7 @@ fn the_kernel_and_the_events_report_the_same() {
     }
 }
 
-/// What one cycle in ten of this process is late beyond.
+/// Lateness exceeded by one cycle in ten of this process.
 fn late_tenth_ns(pid: u32) -> u64 {
     let never = Settings { late_ns: Some(500 * MS), deadline_ns: Some(500 * MS), ..Settings::default() };
     let watch = Watch::start(pid, never);
@@ -82,8 +82,8 @@ fn late_tenth_ns(pid: u32) -> u64 {
     (all[all.len() / 2] * 1e3) as u64
 }
 
-/// What a watch of ten loops of 1 kHz costs, with its run directory; where TAKT_LATE is `tenth`
-/// with what one cycle in ten is later than as late, where it is a number with so many
+/// Cost of a watch of ten loops of 1 kHz, with its run directory; if TAKT_LATE is `tenth`, cycles
+/// later than the latest tenth count as late, if it is a number, cycles later than so many
 /// milliseconds.
 #[test]
 #[ignore = "figures, of a minute"]

@@ -99,7 +99,7 @@ pub(super) fn split(call: &Call) -> Option<Vec<Known>> {
     Some(sizes.into_iter().map(of).collect())
 }
 
-/// Where the cut is not known, at most what is cut from.
+/// If the cut is unknown, the result is at most the source.
 pub(super) fn slice(call: &Call) -> Option<Known> {
     let mut shape = call.shape(0)?.to_vec();
     let (Some(starts), Some(ends)) = (call.whole(1, "starts"), call.whole(2, "ends")) else {

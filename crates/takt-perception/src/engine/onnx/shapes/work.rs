@@ -1,4 +1,4 @@
-//! What a node costs, in multiplications of a matrix product or as much time.
+//! Cost of a node, in multiplications of a matrix product or as much time.
 //!
 //! Products are what honest networks spend their time on. A file can spend it on anything: ten
 //! thousand additions of the largest values, a pooling over the whole picture, the suppression of

@@ -10,7 +10,7 @@ use takt_trace::event::{Event, Kind, State, Thread, Vector};
 
 use super::*;
 
-/// What happens to the next frame.
+/// Fate of the next frame.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fate {
     /// The place where it is held up, and for how long, microseconds.
@@ -158,7 +158,7 @@ fn what_is_said_is_what_was_planted() {
             let index = frame.stamps.index;
             let (cycle, place) = *planted.iter().rev().find(|planted| planted.0 <= index).unwrap();
             assert!(index < cycle + 16, "{mode:?}: nothing was planted: {frame:?}");
-            // Who hands over for long is late for the next release.
+            // A thread that takes long to hand over is late for the next release.
             let follows = place == LatePlace::Handing && frame.place == LatePlace::WakeUp;
             assert!(frame.place == place || follows, "{mode:?}: {place:?} was planted: {frame:?}");
             *seen.entry(place).or_default() += 1;
@@ -399,7 +399,7 @@ fn a_device_kept_what_its_own_stamps_say_and_nothing_else() {
                 reported.each.iter().filter(|frame| frame.kept && frame.place == LatePlace::Segment).count();
             assert!(kept >= 19 && reported.frames == bench.late_frames, "{mode:?}: {kept} {reported:?}");
             assert_eq!(reported.unexplained, reported.frames - kept as u64, "{mode:?}: {reported:?}");
-            assert!(reported.causes[0].why.contains("the device kept it on purpose"), "{reported:?}");
+            assert!(reported.causes[0].why.contains("the device held it back on purpose"), "{reported:?}");
             // As long there, and not on purpose; and on purpose for less than half of it.
             for held_ns in [0, 800 * US] {
                 let rows: Vec<_> = bench.rows.iter().map(|row| LateRow { held_ns, ..*row }).collect();
