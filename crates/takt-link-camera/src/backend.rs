@@ -35,7 +35,7 @@ impl From<PoseSource> for Surroundings {
 pub struct CameraDevice<'a> {
     /// Its maker's name for such cameras.
     pub kind: &'static str,
-    /// Its serial number; without, the first that is found.
+    /// Its serial number; without, the first one found.
     pub serial: Option<&'a str>,
     /// How to find serial numbers.
     pub advice: &'static str,

@@ -30,8 +30,8 @@ pub struct RealsenseConfig {
     /// Longest wait for a frame, milliseconds, before the camera counts as lost.
     #[serde(default = "default_timeout_ms")]
     pub timeout_ms: u64,
-    /// How much later than the exposure the camera's stamps are, milliseconds, 0 to 1000: captures
-    /// are dated back by it. Without: 0 where the library dates the exposure itself (domain "global
+    /// Delay of the camera's timestamps after the exposure, milliseconds, 0 to 1000: captures are
+    /// dated back by it. Without: 0 where the library dates the exposure itself (domain "global
     /// time"), and one frame period where it dates the arrival (domains "system time" and, by its
     /// least delay, "hardware clock"), because exposure, readout and transfer take up to that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,7 +105,7 @@ impl CameraBackend for RealsenseConfig {
     }
 
     fn inspect(&self) -> Result<String, CameraError> {
-        let which = self.serial.as_deref().unwrap_or("the first that is found");
+        let which = self.serial.as_deref().unwrap_or("the first one found");
         let missing = match self.is_built() {
             Ok(()) => "not opened by a check".to_owned(),
             Err(error) => format!("`takt run` of this build will refuse it: {error}"),

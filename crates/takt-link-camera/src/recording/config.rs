@@ -125,7 +125,7 @@ impl CameraBackend for ReplayConfig {
         let CameraSample { intrinsics, frames } = self.sample(1)?;
         if frames.is_empty() {
             return Err(CameraError::Missing(
-                "the recording has no frame behind start_offset_s: choose a smaller one",
+                "the recording has no frame after start_offset_s: choose a smaller one",
             ));
         }
         Ok(format!("recording, {}x{}", intrinsics.width, intrinsics.height))
