@@ -127,13 +127,36 @@ impl CellConfig {
         perception
     }
 
+    /// Refuses a volume that ends before the distance at which people stop the robot, on both
+    /// sides.
+    fn check_volume(&self) -> Result<(), SettingError> {
+        let volume = &self.perception.occupancy.volume;
+        let stop_m = self.ssm.largest_stop_distance_m(&self.tasks);
+        for (axis, name) in ["x", "y"].into_iter().enumerate() {
+            let side_m = f64::from(volume.max_m[axis] - volume.min_m[axis]);
+            if side_m < stop_m {
+                return Err(SettingError::value(
+                    "perception.occupancy.volume",
+                    format!("{side_m:.2} m along {name}"),
+                    format!("expected at least {stop_m:.2} m, the largest separation at which [ssm] stops"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses two cameras that would be one device.
     fn check_serials(&self) -> Result<(), SettingError> {
         let devices = self.cameras.iter().filter_map(|camera| Some((&camera.name, camera.source.device()?)));
         let devices: Vec<_> = devices.collect();
         for (index, (name, device)) in devices.iter().enumerate() {
             let is_same_kind = |(_, other): &&(&String, CameraDevice<'_>)| other.kind == device.kind;
-            let Some(serial) = device.serial else {
+            let serial = device.serial.map(str::trim);
+            if serial == Some("") {
+                let given = format!("camera \"{name}\": serial = \"\"");
+                return Err(SettingError::conflict(given, format!("expected a serial ({})", device.advice)));
+            }
+            let Some(serial) = serial else {
                 let count = devices.iter().filter(is_same_kind).count();
                 if count > 1 {
                     let given =
@@ -144,7 +167,7 @@ impl CellConfig {
                 continue;
             };
             let mut before = devices[..index].iter().filter(is_same_kind);
-            if let Some((other, _)) = before.find(|(_, other)| other.serial == Some(serial)) {
+            if let Some((other, _)) = before.find(|(_, other)| other.serial.map(str::trim) == Some(serial)) {
                 let given = format!("serial = \"{serial}\" for the cameras \"{other}\" and \"{name}\"");
                 return Err(SettingError::conflict(given, "every camera needs its own serial"));
             }
@@ -191,6 +214,7 @@ impl CellConfig {
         self.perception.check().map_err(perception("perception."))?;
         self.ssm.validate()?;
         self.check_unseen()?;
+        self.check_volume()?;
         self.perception_in_force().check().map_err(perception("cameras, "))?;
         self.tasks.validate()?;
         bounds::validate(self)?;

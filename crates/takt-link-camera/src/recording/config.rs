@@ -128,6 +128,7 @@ impl CameraBackend for ReplayConfig {
                 "the recording has no frame after start_offset_s: choose a smaller one",
             ));
         }
+        crate::bounds::intrinsics(&intrinsics)?;
         Ok(format!("recording, {}x{}", intrinsics.width, intrinsics.height))
     }
 

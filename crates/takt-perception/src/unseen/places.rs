@@ -90,6 +90,11 @@ impl Places {
         self.looked
     }
 
+    /// Whether places near the tool were looked for and none is in the camera's picture.
+    pub fn are_out_of_the_picture(&self) -> bool {
+        self.side_m.is_finite() && self.side_m > 0.0 && self.looked == 0
+    }
+
     /// Share of the places in the picture that something hides, 0..1.
     pub fn hidden_share(&self) -> f32 {
         (count(&self.before) + count(&self.within)) as f32 / self.looked.max(1) as f32

@@ -170,8 +170,16 @@ const fn default_acceleration() -> f64 {
 /// Bit of tool output 0.
 const SUCTION: u8 = 16;
 
-/// Longest distance of a part from its frame, and longest side, metres.
+/// Longest distance of a part from its frame, metres.
 const MAX_PART_M: f64 = 2.0;
+
+/// Longest side of a box, metres: the space of a part counts as the robot, so that a person within
+/// it is not seen. Longer parts are made of several boxes.
+const MAX_SIDE_M: f64 = 1.2;
+
+/// The second-longest side of a box and twice the radius of a capsule, metres: a part as thick as a
+/// person is tall and wide hides one.
+const MAX_THICKNESS_M: f64 = 0.6;
 
 impl ShapeConfig {
     /// The defaults, for an arm.
@@ -250,7 +258,7 @@ impl PartShape {
                     let ends = format!("ends {:?}, {:?}", capsule.from_m, capsule.to_m);
                     return Err(SettingError::conflict(ends, "accepted within ±2 m"));
                 }
-                within("radius_m", capsule.radius_m, 0.001, 1.0)?;
+                within("radius_m", capsule.radius_m, 0.001, MAX_THICKNESS_M / 2.0)?;
             }
             (None, Some(cuboid)) => {
                 if !near(&cuboid.centre_m) || !cuboid.rotation_rad.iter().all(|v| v.abs() <= 10.0) {
@@ -258,9 +266,12 @@ impl PartShape {
                         format!("centre_m {:?}, rotation_rad {:?}", cuboid.centre_m, cuboid.rotation_rad);
                     return Err(SettingError::conflict(place, "accepted within ±2 m and ±10 rad"));
                 }
-                if !cuboid.sides_m.iter().all(|side| (0.001..=MAX_PART_M).contains(side)) {
+                let is_thick = cuboid.sides_m.iter().filter(|side| **side > MAX_THICKNESS_M).count() > 1;
+                if is_thick || !cuboid.sides_m.iter().all(|side| (0.001..=MAX_SIDE_M).contains(side)) {
                     let sides = format!("{:?}", cuboid.sides_m);
-                    return Err(SettingError::value("sides_m", sides, "accepted are 0.001 to 2"));
+                    let expected = "expected 0.001 to 1.2 m, and at most one side above 0.6 m: a person in the \
+                                    space of a part is not seen";
+                    return Err(SettingError::value("sides_m", sides, expected));
                 }
             }
             _ => return Err(SettingError::conflict("capsule and box", "it needs one of them")),

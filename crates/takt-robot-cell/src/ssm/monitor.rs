@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use takt_link_rtde::RobotState;
 use takt_link_rtde::client::SendOutcome;
 use takt_link_rtde::kinematics::Arm;
+use takt_perception::Places;
 
 use super::watch::{CameraWatch, Reach, robot_fault};
 use super::{CameraInput, Fault, LinkDelays, Obedience, ReactionTime, SsmConfig, SsmMode};
@@ -312,7 +313,14 @@ fn nearest(inputs: &Inputs<'_>) -> (f64, Option<u32>) {
 
 /// Least distance of a place that something hides from a camera and that no camera sees, and the
 /// camera.
+///
+/// Where no camera has any such place in its picture, nobody looks at the space around the tool: it
+/// counts as occupied, as what a board hides does.
 fn nearest_hidden(inputs: &Inputs<'_>) -> (f64, Option<u32>) {
+    let mut places = inputs.cameras.iter().map(|camera| &camera.detections.places).peekable();
+    if places.peek().is_some() && places.all(Places::are_out_of_the_picture) {
+        return (0.0, None);
+    }
     let mut least = (f64::INFINITY, None);
     for (index, camera) in inputs.cameras.iter().enumerate() {
         let others = inputs.cameras.iter().enumerate().filter(|(other, _)| *other != index);

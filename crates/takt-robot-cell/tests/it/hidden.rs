@@ -107,6 +107,21 @@ fn a_cloth_or_board_before_the_lens_stops_on_its_first_frame() {
     }
 }
 
+/// No line of sight meets the volume: nothing ends before it, and nothing is seen of it.
+#[test]
+fn a_camera_that_looks_away_stops() {
+    let mut cell = standing(&[3.5]);
+    cell.cameras[0].mount.rotation_rad = mount(-3.5).rotation_rad;
+    assert_eq!(fault_from_the_start(&cell), Some(FaultKind::Hidden));
+    scene(&mut cell, |scene| scene.people = vec![person(1.2, 0.0)]);
+    assert_eq!(fault_from_the_start(&cell), Some(FaultKind::Hidden));
+    // One that sees the robot suffices.
+    let mut cell = standing(&[3.5, -3.5]);
+    cell.cameras[0].mount.rotation_rad = mount(-3.5).rotation_rad;
+    let (decisions, rig) = run(&cell, 12);
+    assert!(!decisions.last().unwrap().stop, "{:?} {:?}", decisions.last(), rig.seen());
+}
+
 #[test]
 fn people_behind_a_cloth_do_not_meet_a_moving_robot() {
     let mut cell = standing(&[3.5]);

@@ -49,4 +49,4 @@ pub(crate) const MAX_LIVE_ELEMENTS: u64 = 1 << 28;
 
 /// Most multiplications of one inference. YOLOv8x at 1280×1280 needs 5·10¹¹, which takes a CPU
 /// core half a minute.
-pub(crate) const MAX_MULTIPLICATIONS: u64 = 1_000_000_000_000;
+pub(crate) const MAX_MULTIPLICATIONS: u64 = 600_000_000_000;
