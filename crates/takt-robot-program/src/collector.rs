@@ -12,10 +12,13 @@ use takt_lab::releases::{Job, Releases, Seen};
 use takt_lab::{LabError, Session};
 use takt_rt::jobs::JobRecord;
 use takt_rundir::{Measure, RunDir};
+use takt_watch::declared::{Declared, Follower, Job as DeclaredJob, Row};
 use takt_watch::{Expected, Found, Keep, Options, Report, Settings, Target, TraceOptions, watch};
 
 use crate::ProgramError;
 use crate::config::Loop;
+use crate::declared::{Outcome, Own};
+use crate::feed::{Batch, Feed};
 
 /// File of what is counted beside the recorders, over all parts of a resumed run.
 const COUNTS_FILE: &str = "loops.json";
@@ -64,6 +67,25 @@ struct CycleRow {
     skipped: u64,
 }
 
+/// One line of a declared loop's sample file. CLOCK_MONOTONIC nanoseconds.
+#[derive(Debug, Serialize)]
+struct JobRow {
+    /// The program's own number of the job.
+    index: u64,
+    /// Its release.
+    planned_ns: u64,
+    /// It began.
+    wake_ns: u64,
+    /// It ended.
+    end_ns: u64,
+    /// Releases that were passed over since the job before.
+    skipped: u64,
+    /// Sequence number of the input that it consumed; 0 is none.
+    input: u64,
+    /// Its value of interest; 0 where it has none.
+    value: f64,
+}
+
 /// Progress of a loop, for the thread that times the run.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
@@ -87,6 +109,8 @@ struct Series {
     last_planned_ns: Option<u64>,
     progress: Arc<Progress>,
     releases: Releases,
+    /// What the program declares of it.
+    own: Option<Own>,
 }
 
 impl Series {
@@ -110,28 +134,75 @@ impl Series {
             last_planned_ns: None,
             progress: Arc::default(),
             releases,
+            own: None,
         })
+    }
+
+    /// Takes what the program has written down.
+    fn take(&mut self, window: &Window, batch: Batch) -> Result<(), LabError> {
+        let Some(mut own) = self.own.take() else { return Ok(()) };
+        own.agreement.within(window.bounds());
+        own.note(&batch);
+        for row in batch.rows {
+            match row {
+                Row::Job(job) => {
+                    own.agreement.declare(&job);
+                    let lost = own.lost_before(&job);
+                    self.push_job(window, &job, lost)?;
+                }
+                Row::Stage { job, stage, span_ns } => own.stage(window, job, stage, span_ns)?,
+            }
+        }
+        self.own = Some(own);
+        Ok(())
+    }
+
+    /// A declared job; `lost` records before it found no room.
+    fn push_job(&mut self, window: &Window, job: &DeclaredJob, lost: u64) -> Result<(), LabError> {
+        let &DeclaredJob { job: index, release_ns: planned_ns, begin_ns: wake_ns, end_ns, .. } = job;
+        let record =
+            JobRecord { index, planned_ns, wake_ns, start_ns: wake_ns, end_ns, ..JobRecord::default() };
+        // A job whose record was lost is neither a miss nor in time: it is in `records_lost`.
+        let skipped = self.count(&record, lost);
+        if window.keeps(planned_ns) {
+            let (input, value) = (job.input.unwrap_or(0), job.value.unwrap_or(0.0));
+            self.rows.push(|| JobRow { index, planned_ns, wake_ns, end_ns, skipped, input, value })?;
+        }
+        self.progressed(planned_ns);
+        Ok(())
     }
 
     fn push(&mut self, window: &Window, job: &JobRecord) -> Result<(), LabError> {
         let &JobRecord { index, planned_ns, wake_ns, end_ns, .. } = job;
         // A cycle that is caught up without a sleep is none that the kernel sees: its release is
         // one that did not come.
+        let skipped = self.count(job, 0);
+        if window.keeps(planned_ns) {
+            self.rows.push(|| CycleRow { index, planned_ns, wake_ns, end_ns, skipped })?;
+        }
+        self.progressed(planned_ns);
+        Ok(())
+    }
+
+    /// Counts a job in, and the releases since the one before that did not come; of `lost` of them
+    /// it is not known whether they did.
+    fn count(&mut self, job: &JobRecord, lost: u64) -> u64 {
+        let &JobRecord { planned_ns, wake_ns, .. } = job;
         let periods = |last_ns: u64| planned_ns.saturating_sub(last_ns) as f64 / self.period_ns as f64;
         let skipped = self.last_planned_ns.map_or(0.0, |last_ns| (periods(last_ns).round() - 1.0).max(0.0));
-        let skipped = skipped as u64;
+        let skipped = (skipped as u64).saturating_sub(lost);
         self.last_planned_ns = Some(planned_ns);
         let response = &self.response;
         self.releases.job(Job { planned_ns, wake_ns, skipped }, |measure| {
             (measure == response).then(|| job.response_ns())
         });
         self.recorders.push(job);
-        if window.keeps(planned_ns) {
-            self.rows.push(|| CycleRow { index, planned_ns, wake_ns, end_ns, skipped })?;
-        }
+        skipped
+    }
+
+    fn progressed(&self, planned_ns: u64) {
         self.progress.planned_ns.store(planned_ns, Ordering::Release);
         self.progress.cycles.fetch_add(1, Ordering::AcqRel);
-        Ok(())
     }
 }
 
@@ -140,19 +211,29 @@ pub(crate) struct Collector {
     dir: RunDir,
     window: Window,
     loops: Vec<Series>,
+    configs: Vec<(Loop, i32)>,
     by_tid: BTreeMap<i32, usize>,
     options: Options,
+    /// Of the declared loops.
+    feed: Option<Feed>,
+    /// Whether there are kernel events.
+    is_traced: bool,
     saved: Instant,
     /// Its first error; nothing is kept after it.
     failed: Option<LabError>,
 }
 
+/// Records of declared loops are looked for so often where there are no kernel events.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// Result of a collector.
 pub(crate) struct Collected {
     /// The releases of each loop.
     pub(crate) releases: Vec<Releases>,
-    /// The watch's report on all threads of the program.
-    pub(crate) report: Report,
+    /// The watch's report on all threads of the program; `None` without kernel events.
+    pub(crate) report: Option<Report>,
+    /// The declared part of each loop.
+    pub(crate) declared: Vec<Option<Outcome>>,
 }
 
 impl Collector {
@@ -184,11 +265,37 @@ impl Collector {
             dir: session.dir().clone(),
             window: window.clone(),
             loops: series,
+            configs: loops.to_vec(),
             by_tid: loops.iter().enumerate().map(|(at, (_, tid))| (*tid, at)).collect(),
             options,
+            feed: None,
+            is_traced: true,
             saved: Instant::now(),
             failed: None,
         })
+    }
+
+    /// Takes the rows of these loops from what the program declares, each at its place.
+    ///
+    /// # Errors
+    /// [`LabError`]: no file, no thread.
+    pub(crate) fn declare(&mut self, declared: Vec<Option<(&Declared, Follower)>>) -> Result<(), LabError> {
+        let mut followers = Vec::with_capacity(declared.len());
+        for ((series, one), (config, _)) in self.loops.iter_mut().zip(declared).zip(&self.configs) {
+            let Some((declared, follower)) = one else {
+                followers.push(None);
+                continue;
+            };
+            series.own = Some(Own::new(&self.dir, config, declared)?);
+            followers.push(Some(follower));
+        }
+        self.feed = Some(Feed::start(followers)?);
+        Ok(())
+    }
+
+    /// There are no kernel events: every loop is declared.
+    pub(crate) fn untraced(&mut self) {
+        self.is_traced = false;
     }
 
     /// Progress of each loop.
@@ -199,20 +306,64 @@ impl Collector {
     /// Collects until `end` is set, or nothing of the program runs any more.
     pub(crate) fn run(mut self, end: &AtomicBool) -> Result<Collected, LabError> {
         let options = self.options.clone();
-        let report = watch(&options, end, Some(&mut self), &mut |_| {}).map_err(ProgramError::from)?;
+        let report = if self.is_traced {
+            Some(watch(&options, end, Some(&mut self), &mut |_| {}).map_err(ProgramError::from)?)
+        } else {
+            self.without_events(end);
+            None
+        };
         if let Some(error) = self.failed {
             return Err(error);
         }
-        if let Some(why) = report.untraced {
+        let all_declared = self.loops.iter().all(|one| one.own.is_some());
+        if let Some(why) = report.as_ref().and_then(|report| report.untraced.clone())
+            && !all_declared
+        {
             return Err(ProgramError::Untraced(why).into());
         }
-        Ok(Collected { releases: self.loops.into_iter().map(|one| one.releases).collect(), report })
+        let (releases, declared) =
+            self.loops.into_iter().map(|one| (one.releases, one.own.map(Own::finish))).unzip();
+        Ok(Collected { releases, report, declared })
+    }
+
+    fn without_events(&mut self, end: &AtomicBool) {
+        loop {
+            let is_last = end.load(Ordering::Acquire);
+            if is_last {
+                self.end_feed();
+            }
+            self.attempt(Self::take_declared);
+            if is_last {
+                return self.attempt(Self::save);
+            }
+            self.part();
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn end_feed(&mut self) {
+        if let Some(feed) = &mut self.feed {
+            feed.end();
+        }
+    }
+
+    fn take_declared(&mut self) -> Result<(), LabError> {
+        let Some(feed) = &self.feed else { return Ok(()) };
+        let window = &self.window;
+        let mut all = self.loops.iter_mut().enumerate();
+        all.try_for_each(|(at, one)| one.take(window, feed.take(at)))
     }
 
     fn take(&mut self, tid: i32, jobs: &[JobRecord]) -> Result<(), LabError> {
         let Some(&at) = self.by_tid.get(&tid) else { return Ok(()) };
         let (one, window) = (&mut self.loops[at], &self.window);
-        jobs.iter().try_for_each(|job| one.push(window, job))
+        match &mut one.own {
+            Some(own) => {
+                own.agreement.see(jobs);
+                Ok(())
+            }
+            None => jobs.iter().try_for_each(|job| one.push(window, job)),
+        }
     }
 
     fn save(&mut self) -> Result<(), LabError> {
@@ -222,6 +373,9 @@ impl Collector {
         for one in &mut self.loops {
             one.rows.keep(&mut draft)?;
             one.recorders.keep(&mut draft)?;
+            if let Some(own) = &mut one.own {
+                own.keep(&mut draft)?;
+            }
             counts.releases.insert(one.label.clone(), one.releases.seen());
         }
         draft.file(COUNTS_FILE, &counts)?;
@@ -243,13 +397,16 @@ impl Keep for Collector {
     }
 
     fn part(&mut self) {
+        self.attempt(Self::take_declared);
         if self.saved.elapsed() >= FLUSH_PERIOD {
             self.attempt(Self::save);
         }
     }
 
     fn finish(&mut self, found: &Found<'_>) {
+        self.end_feed();
         self.attempt(|this| {
+            this.take_declared()?;
             this.save()?;
             found.leave(&this.dir).map_err(ProgramError::from)?;
             Ok(())

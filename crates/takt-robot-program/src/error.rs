@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use takt_watch::WatchError;
+use takt_watch::declared::DeclaredError;
 
 /// Reason why a program cannot be run or followed, with the way out.
 #[derive(Debug, thiserror::Error)]
@@ -45,8 +46,9 @@ pub enum ProgramError {
     },
     /// No thread has the name of a loop.
     #[error(
-        "loop \"{name}\": no thread of the command has that name. Its threads are: {threads}. Use one of these names for the loop (the \
-         kernel keeps 15 characters), or have the program name its thread (pthread_setname_np, prctl PR_SET_NAME)"
+        "loop \"{name}\": no thread of the command has that name, and it declares no such loop. Its threads are: {threads}. Use one \
+         of these names for the loop (the kernel keeps 15 characters), have the program name its thread (pthread_setname_np, prctl \
+         PR_SET_NAME), or declare the loop with the library of your own loop"
     )]
     NoThread {
         /// The loop.
@@ -81,6 +83,9 @@ pub enum ProgramError {
     /// The process that keeps the command together broke.
     #[error("the process that supervises the command: {0}")]
     Keeper(#[from] io::Error),
+    /// The records of a declared loop cannot be taken.
+    #[error(transparent)]
+    Declared(#[from] DeclaredError),
     /// The threads cannot be followed.
     #[error(transparent)]
     Watch(#[from] WatchError),

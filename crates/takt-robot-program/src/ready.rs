@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use takt_rt::duration;
+use takt_watch::declared::{Declared, Scanner};
 use takt_watch::target::Watched;
 use takt_watch::{CycleFeed, Settings, Target, Watcher};
 
@@ -16,6 +17,8 @@ use crate::output::Output;
 
 /// Period of checking.
 const LOOK: Duration = Duration::from_millis(10);
+/// How often it is looked at all open files, which some programs have thousands of.
+const SCAN: Duration = Duration::from_millis(50);
 /// A loop with threads of the same name is recognised by its period within so many of them.
 const PERIODS: u64 = 32;
 /// At least and at most so long.
@@ -28,11 +31,20 @@ const SETTLED: Duration = Duration::from_millis(300);
 const MAX_NAMES: usize = 12;
 
 /// A thread of the command.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) tid: i32,
     pub(crate) pid: i32,
     pub(crate) process: String,
+    /// The loop that the thread declares; `None`: it has the loop's name.
+    pub(crate) declared: Option<Declared>,
+}
+
+impl PartialEq for Found {
+    fn eq(&self, other: &Self) -> bool {
+        let identity = |one: &Self| one.declared.as_ref().map(Declared::identity);
+        (self.tid, self.pid, identity(self)) == (other.tid, other.pid, identity(other))
+    }
 }
 
 /// Properties of a file that change when it is written.
@@ -72,12 +84,20 @@ impl Ready {
         output: &Output,
         loops: &[Loop],
         stop: &AtomicBool,
+        scanner: &mut Scanner,
     ) -> Result<Vec<Found>, ProgramError> {
         self.wait_for(program, output, stop, &self.in_words(), &mut || self.is_there(program, output))?;
         let target = Target::Offspring(program.keeper_pid());
         let (mut found, mut since) = (Err(String::new()), Instant::now());
+        let mut scanned: Option<Instant> = None;
         let waited = self.wait_for(program, output, stop, "its threads were there", &mut || {
-            let now = threads(&target, loops);
+            let mut watched = Watched::new(target.clone());
+            watched.refresh();
+            if scanned.is_none_or(|at| at.elapsed() >= SCAN) {
+                scanner.scan(watched.processes.iter().copied());
+                scanned = Some(Instant::now());
+            }
+            let now = threads(&watched, loops, &scanner.loops());
             // Threads begin under the name of the one that starts them: of the first of a name
             // nobody knows whether others follow.
             if now != found {
@@ -89,10 +109,10 @@ impl Ready {
         match (waited, found) {
             (Ok(()), Ok(found)) => recognise(&target, loops, found),
             (Err(ProgramError::NotReady { .. }), Err(name)) => {
-                Err(ProgramError::NoThread { name, threads: all_names(&target) })
+                Err(ProgramError::NoThread { name, threads: all_names(&target, scanner) })
             }
             (Err(error), _) => Err(error),
-            (Ok(()), Err(name)) => Err(ProgramError::NoThread { name, threads: all_names(&target) }),
+            (Ok(()), Err(name)) => Err(ProgramError::NoThread { name, threads: all_names(&target, scanner) }),
         }
     }
 
@@ -185,25 +205,40 @@ fn listens(pid: i32, port: u16) -> bool {
     of("tcp", "0A") || of("tcp6", "0A") || of("udp", "07") || of("udp6", "07")
 }
 
-/// The threads of each loop's name; the first loop that has none.
-fn threads(target: &Target, loops: &[Loop]) -> Result<Vec<Vec<Found>>, String> {
-    let mut watched = Watched::new(target.clone());
-    watched.refresh();
+/// The threads that declare each loop, or else have its name; the first loop that has none.
+fn threads(watched: &Watched, loops: &[Loop], declared: &[Declared]) -> Result<Vec<Vec<Found>>, String> {
     let of = |one: &Loop| {
+        let own = declared.iter().filter(|declared| {
+            declared.name == one.name
+                && watched.processes.contains(&declared.pid)
+                && one.process.as_ref().is_none_or(|process| *process == declared.process)
+        });
+        let own: Vec<Found> = own
+            .filter_map(|declared| {
+                let (tid, pid, process) = (declared.tid?, declared.pid, declared.process.clone());
+                Some(Found { tid, pid, process, declared: Some(declared.clone()) })
+            })
+            .collect();
+        if !own.is_empty() {
+            return Ok(own);
+        }
         let named = watched.threads.iter().filter(|(_, thread)| {
             thread.name == one.thread_name()
                 && one.process.as_ref().is_none_or(|process| *process == thread.process)
         });
         let found: Vec<Found> = named
-            .map(|(&tid, thread)| Found { tid, pid: thread.pid, process: thread.process.clone() })
+            .map(|(&tid, thread)| {
+                let (pid, process) = (thread.pid, thread.process.clone());
+                Found { tid, pid, process, declared: None }
+            })
             .collect();
         if found.is_empty() { Err(one.name.clone()) } else { Ok(found) }
     };
     loops.iter().map(of).collect()
 }
 
-/// The names of all threads of the command, for a message.
-fn all_names(target: &Target) -> String {
+/// The names of all threads of the command and of the loops that it declares, for a message.
+fn all_names(target: &Target, scanner: &Scanner) -> String {
     let mut watched = Watched::new(target.clone());
     watched.refresh();
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -222,7 +257,19 @@ fn all_names(target: &Target) -> String {
     if more > 0 {
         names.push(format!("{more} more"));
     }
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    let mut names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let declared: Vec<String> =
+        scanner.loops().iter().map(|one| format!("\"{}\"", takt_files::quoted(&one.name))).collect();
+    if !declared.is_empty() {
+        names += &format!("; it declares the loops {}", declared.join(", "));
+    }
+    for refusal in scanner.refusals() {
+        names += &format!("; {refusal}");
+    }
+    for problem in scanner.problems() {
+        names += &format!("; {problem}");
+    }
+    names
 }
 
 /// Of several threads of a loop's name the one that has its period: threads inherit the name of the

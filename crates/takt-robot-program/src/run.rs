@@ -16,11 +16,15 @@ use takt_rt::policy::Policy;
 use takt_rt::procfs;
 use takt_rt::settings::Granted;
 use takt_rundir::{Measure, RUN_FILE, RunDir};
-use takt_watch::{LoopReport, look_ahead};
+use takt_watch::declared::{Follower, Scanner};
+use takt_watch::target::offspring;
+use takt_watch::{LoopReport, Report, look_ahead};
 
 use crate::ProgramError;
+use crate::agreement::Compared;
 use crate::collector::{Collected, Collector, Progress, RHYTHM_CYCLES, measures_of, rhythm_time};
 use crate::config::{Loop, ProgramFile, SHIPPED, StopConfig, read};
+use crate::declared::{Outcome, StageSummary};
 use crate::keeper::{Program, Start, State, find};
 use crate::output::Output;
 use crate::ready::{Found, Ready};
@@ -47,6 +51,8 @@ const LAST_CYCLE: [Duration; 2] = [Duration::from_millis(200), Duration::from_se
 pub enum Source {
     /// The kernel's events: nothing was added to the program.
     Seen,
+    /// The program's own records, compared with the kernel's events.
+    Declared,
 }
 
 /// A loop of a run, in `run.json` and in the summary.
@@ -78,6 +84,15 @@ pub struct LoopSummary {
     pub asked_policy: Option<String>,
     /// The CPUs that the file asks for; null likewise.
     pub asked_cpus: Option<String>,
+    /// The period that the program declares; absent of a loop that is seen, or driven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declared_period_us: Option<f64>,
+    /// Declared jobs against the kernel's events; absent of a loop that is seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compared: Option<Compared>,
+    /// Stages of its jobs; absent where it declares none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageSummary>,
 }
 
 /// The summary of a run: what every run has, and the loops.
@@ -189,21 +204,38 @@ impl Robot for ProgramFile {
         observe(Event::Preparing { what: "Waiting until the command is ready" });
         let (program, pipe) = Program::start(&start)?;
         let output = Output::read(pipe, session.dir().path(), self.ready.line.as_deref())?;
-        let found = ready.wait(&program, &output, &loops, &options.stop)?;
+        let mut scanner = Scanner::default();
+        let found = ready.wait(&program, &output, &loops, &options.stop, &mut scanner)?;
         let ahead = look_ahead(&takt_watch::Target::Offspring(program.keeper_pid()));
+        let is_traced = ahead.untraced.is_none();
         if let Some(why) = ahead.untraced {
             let fixes: Vec<String> =
                 ahead.missing.iter().map(|one| format!("{}; fix: {}", one.what, one.fix)).collect();
-            return Err(ProgramError::Untraced([vec![why], fixes].concat().join("; ")).into());
+            let why = [vec![why], fixes].concat().join("; ");
+            if !found.iter().all(|found| found.declared.is_some()) {
+                return Err(ProgramError::Untraced(why).into());
+            }
+            session.header.problems.push(format!(
+                "the declared rows are compared with nothing, and late cycles have no causes: the kernel's events cannot be had: {why}"
+            ));
         }
         let bound: Vec<Bound> =
             loops.into_iter().zip(found).map(|(one, found)| Bound::grant(one, found, self.strict)).collect();
+        title(&mut session.header.measures, &bound);
         bound.iter().try_for_each(|bound| bound.granted.check(&bound.config.name))?;
         let not_granted = bound.iter().flat_map(Bound::not_granted);
         session.header.not_granted.extend(not_granted);
         let followed: Vec<(Loop, i32)> =
             bound.iter().map(|bound| (bound.config.clone(), bound.found.tid)).collect();
-        let collector = Collector::new(session, &followed, program.keeper_pid(), &window)?;
+        let mut collector = Collector::new(session, &followed, program.keeper_pid(), &window)?;
+        let follow = |bound: &Bound| bound.found.declared.as_ref().map(|one| one.follow()).transpose();
+        let followers = bound.iter().map(follow).collect::<Result<Vec<Option<Follower>>, _>>();
+        let followers = followers.map_err(ProgramError::from)?.into_iter().zip(&bound);
+        let declared = followers.map(|(follower, bound)| bound.found.declared.as_ref().zip(follower));
+        collector.declare(declared.collect())?;
+        if !is_traced {
+            collector.untraced();
+        }
         let progress = collector.progress();
         let patience = rhythm_time(&followed.iter().map(|(one, _)| one.clone()).collect::<Vec<Loop>>());
         let why = "follows the loops of the program";
@@ -217,6 +249,7 @@ impl Robot for ProgramFile {
             bound,
             progress,
             collecting,
+            scanner,
             ready_by: Instant::now() + patience,
             bounds_ns: [u64::MAX; 2],
             died: None,
@@ -234,12 +267,14 @@ struct Bound {
     gone_ns: Option<u64>,
     /// Under which other name it was seen.
     renamed: Option<String>,
+    /// What its rows came to, where the program declares it.
+    outcome: Option<Outcome>,
 }
 
 impl Bound {
     fn grant(config: Loop, found: Found, strict: bool) -> Self {
         let granted = Granted::to_thread(found.tid, config.policy, config.cpus, strict);
-        Self { config, found, granted, seen_period_us: None, gone_ns: None, renamed: None }
+        Self { config, found, granted, seen_period_us: None, gone_ns: None, renamed: None, outcome: None }
     }
 
     fn not_granted(&self) -> impl Iterator<Item = String> {
@@ -252,16 +287,18 @@ impl Bound {
             None => {
                 self.gone_ns.get_or_insert_with(monotonic_ns);
             }
-            Some(name) if name != self.config.thread_name() => self.renamed = Some(name),
+            Some(name) if self.found.declared.is_none() && name != self.config.thread_name() => {
+                self.renamed = Some(name);
+            }
             Some(_) => {}
         }
     }
 
     fn summary(&self) -> LoopSummary {
-        let Self { config, found, granted, seen_period_us, .. } = self;
+        let Self { config, found, granted, seen_period_us, outcome, .. } = self;
         LoopSummary {
             name: config.name.clone(),
-            source: Source::Seen,
+            source: if found.declared.is_some() { Source::Declared } else { Source::Seen },
             file: crate::collector::file_of(config),
             tid: found.tid,
             pid: found.pid,
@@ -273,6 +310,9 @@ impl Bound {
             cpus: granted.effective.cpus.map(|cpus| cpus.to_string()),
             asked_policy: config.policy.map(|policy| policy.to_string()),
             asked_cpus: config.cpus.map(|cpus| cpus.to_string()),
+            declared_period_us: found.declared.as_ref().and_then(|one| Some(one.period_ns? as f64 / 1e3)),
+            compared: outcome.as_ref().map(|outcome| outcome.compared),
+            stages: outcome.as_ref().map(|outcome| outcome.stages.clone()).unwrap_or_default(),
         }
     }
 
@@ -308,6 +348,7 @@ struct RunningProgram {
     bound: Vec<Bound>,
     progress: Vec<Arc<Progress>>,
     collecting: Collecting<Collected>,
+    scanner: Scanner,
     ready_by: Instant,
     bounds_ns: [u64; 2],
     /// It has ended by itself, with nothing left of it.
@@ -469,7 +510,9 @@ impl Running for RunningProgram {
             }
         }
         self.judge_threads(session);
-        let Self { program, output, stop, bound, collecting, died, .. } = *self;
+        let Self { program, output, stop, bound, collecting, mut scanner, died, .. } = *self;
+        // Those that began after the command was ready.
+        scanner.scan(offspring(program.keeper_pid()));
         let collected = collecting.end();
         let pid = program.pid;
         let (state, was_killed) = program.end(stop.signal.number(), stop.within.0)?;
@@ -491,21 +534,58 @@ impl Running for RunningProgram {
             printed_bytes: output.bytes(),
         };
         session.note("program", &note)?;
+        note_declarations(session, &scanner);
         conclude(session, bound, collected?)?;
         Ok(Conclusion::own(program_summary))
     }
 }
 
+/// The rows of declared loops end where the program says so, not where the thread sleeps.
+fn title(measures: &mut [Measure], bound: &[Bound]) {
+    for (one, own) in bound.iter().zip(measures.chunks_mut(2)) {
+        if let (Some(_), Some(response)) = (&one.found.declared, own.first_mut()) {
+            response.title = format!("Release to end of {}", one.config.name);
+        }
+    }
+}
+
+/// What the program declared in vain, and what could not be read.
+fn note_declarations(session: &mut Session, scanner: &Scanner) {
+    let refusals = scanner.refusals();
+    for (at, refusal) in refusals.iter().enumerate() {
+        // A program that tries again and again is reported once.
+        if !refusals[..at].contains(refusal) {
+            session.header.problems.push(refusal.to_string());
+        }
+    }
+    session.header.problems.extend(scanner.problems().iter().cloned());
+}
+
 /// Fills in what was measured of the loops.
 fn conclude(session: &mut Session, mut bound: Vec<Bound>, collected: Collected) -> Result<(), LabError> {
-    let Collected { mut releases, report } = collected;
-    session.header.records_lost = report.lost_events;
-    session.header.problems.extend(report.notes.iter().cloned());
-    for (one, releases) in bound.iter_mut().zip(&mut releases) {
+    let Collected { mut releases, report, declared } = collected;
+    let lost_events = report.as_ref().map_or(0, |report| report.lost_events);
+    // Events are the evidence of loops that are seen; of the others they are the check.
+    if bound.iter().any(|one| one.found.declared.is_none()) {
+        session.header.records_lost = lost_events;
+    }
+    session.header.problems.extend(report.iter().flat_map(|report| report.notes.iter().cloned()));
+    for ((one, releases), declared) in bound.iter_mut().zip(&mut releases).zip(declared) {
         releases.finish();
         session.releases(releases, &format!("the loop {}", one.config.name));
-        let own = report.threads.iter().find(|thread| thread.tid == one.found.tid);
+        let own = report
+            .as_ref()
+            .and_then(|report: &Report| report.threads.iter().find(|thread| thread.tid == one.found.tid));
         session.header.doubts.extend(one.doubt(own));
+        if let Some(outcome) = declared {
+            session.header.records_lost = session.header.records_lost.saturating_add(outcome.lost);
+            session.header.problems.extend(outcome.problems.iter().cloned());
+            session.header.doubts.extend(outcome.doubts.iter().cloned());
+            // Cycles that the tracer lost are no untruth of the program's.
+            let disagreement = outcome.compared.doubt(&one.config.name).filter(|_| lost_events == 0);
+            session.header.doubts.extend(disagreement);
+            one.outcome = Some(outcome);
+        }
     }
     let loops: Vec<LoopSummary> = bound.iter().map(Bound::summary).collect();
     session.note(LOOPS, &loops)

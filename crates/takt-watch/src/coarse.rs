@@ -84,6 +84,7 @@ impl Coarse {
             target: target.to_owned(),
             seconds: monotonic_ns().saturating_sub(self.began_ns) as f64 / 1e9,
             threads,
+            declared: Vec::new(),
             links: Vec::new(),
             totals: Vec::new(),
             followed_by: crate::watcher::FollowBy::Events,

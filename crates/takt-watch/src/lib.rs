@@ -31,6 +31,7 @@ mod allowance;
 mod coarse;
 mod cycle_feed;
 pub mod cycles;
+pub mod declared;
 mod elf;
 mod error;
 mod go;

@@ -175,6 +175,9 @@ pub struct Report {
     /// The threads: periodic ones first, then those that somebody drives, then the others; the most
     /// frequent first.
     pub threads: Vec<LoopReport>,
+    /// Loops that the watched programs declare.
+    #[serde(default)]
+    pub declared: Vec<crate::declared::DeclaredReport>,
     /// The links that were asked for.
     pub links: Vec<crate::link::LinkReport>,
     /// Causes of the lost time of all late cycles of all threads, greatest first.

@@ -10,6 +10,7 @@ use takt_trace::{TraceError, TraceOptions, Tracer};
 
 use crate::advice::advise;
 use crate::coarse::Coarse;
+use crate::declared::Watching;
 use crate::error::WatchError;
 use crate::history::History;
 use crate::python::Pythons;
@@ -59,6 +60,9 @@ const PART: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(20);
 /// A process is looked for so often: its end ends the watch.
 const ALIVE: Duration = Duration::from_millis(500);
+
+/// Open files of all processes of a machine are looked at once in so many seconds.
+const MACHINE_LOOKS: u64 = 10;
 
 /// Of the thread that watches, before what else has no real-time policy.
 const NICE: i32 = -10;
@@ -168,6 +172,35 @@ fn followed(watcher: &Watcher, target: &Target) -> Vec<i32> {
     }
 }
 
+/// Takes the records of declared loops, and looks for new ones every second. Not where somebody
+/// else keeps the cycles and takes these records himself.
+struct Declarations(Option<(Watching, u64)>);
+
+impl Declarations {
+    fn new(is_wanted: bool) -> Self {
+        Self(is_wanted.then(Default::default))
+    }
+
+    fn part(&mut self, watcher: &Watcher, target: &Target, second: bool) {
+        let Some((watching, looks)) = &mut self.0 else { return };
+        if second {
+            if !matches!(target, Target::Machine) || *looks % MACHINE_LOOKS == 0 {
+                watching.look(watcher.watched.processes.iter().copied());
+            }
+            *looks += 1;
+        }
+        watching.take();
+    }
+
+    fn fill(&self, report: &mut Report) {
+        if let Some((watching, _)) = &self.0 {
+            let (declared, notes) = watching.report();
+            report.declared = declared;
+            report.notes.extend(notes);
+        }
+    }
+}
+
 /// Waits for the next part; true where it is the last.
 fn is_last(
     options: &Options,
@@ -226,8 +259,11 @@ fn traced(
     watcher.look_for_spinning();
     // With those that have ended by the time of the report.
     let mut own: BTreeSet<i32> = BTreeSet::new();
-    let finish = |watcher: &Watcher, pythons: &Pythons, own: &BTreeSet<i32>| {
+    let mut declarations = Declarations::new(options.settings.declared);
+    declarations.part(&watcher, &options.target, true);
+    let finish = |watcher: &Watcher, pythons: &Pythons, own: &BTreeSet<i32>, declared: &Declarations| {
         let mut report = watcher.report();
+        declared.fill(&mut report);
         report.python = pythons.reports(&watcher.watched);
         advise(&mut report, pythons, own);
         let (by_own_ns, all_ns) = watcher.lateness_by(own);
@@ -252,6 +288,7 @@ fn traced(
             watcher.look_for_spinning();
             pythons.refresh(&watcher.watched);
         }
+        declarations.part(&watcher, &options.target, second);
         let mut sink = |tid: i32, jobs: &[JobRecord]| {
             if let Some(keep) = keep.as_deref_mut() {
                 keep.jobs(tid, jobs);
@@ -261,7 +298,7 @@ fn traced(
             Feed::Events(tracer) if last => {
                 watcher.feed(tracer.stop()?, true, &mut sink);
                 watcher.refresh();
-                break finish(&watcher, &pythons, &own);
+                break finish(&watcher, &pythons, &own, &declarations);
             }
             Feed::Events(ref tracer) => watcher.feed(tracer.take()?, false, &mut sink),
             Feed::Kernel(ref mut windows) => watcher.take(windows, last, &mut sink)?,
@@ -272,7 +309,7 @@ fn traced(
         if last {
             // Names of those that only the last part reported.
             watcher.refresh();
-            break finish(&watcher, &pythons, &own);
+            break finish(&watcher, &pythons, &own, &declarations);
         }
         if !second {
             continue;
@@ -283,7 +320,7 @@ fn traced(
             processes = now;
         }
         if options.settings.live {
-            see(&finish(&watcher, &pythons, &own));
+            see(&finish(&watcher, &pythons, &own, &declarations));
         }
     };
     if let Some(keep) = keep {
@@ -302,15 +339,19 @@ fn untraced(
 ) -> Report {
     let began = Instant::now();
     let mut coarse = Coarse::default();
+    let mut declarations = Declarations::new(options.settings.declared);
+    declarations.part(&watcher, &options.target, true);
     loop {
         coarse.look(&watcher.watched);
         let last = is_last(options, stop, &mut watcher, (began, PART));
         watcher.refresh();
+        declarations.part(&watcher, &options.target, true);
         if last {
             coarse.look(&watcher.watched);
         }
         let mut report = coarse.report(&options.target.to_string(), why);
         report.notes.extend(watcher.notes.iter().cloned());
+        declarations.fill(&mut report);
         watcher.take_packets(last);
         // Without events nobody can be blamed but the robot and the network.
         watcher.links.iter_mut().for_each(|link| link.pending.clear());

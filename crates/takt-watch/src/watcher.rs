@@ -51,6 +51,8 @@ pub struct Settings {
     pub live: bool,
     /// Whether reports have the histograms of each thread, for telemetry.
     pub histograms: bool,
+    /// Whether the records of declared loops are taken: one session at a time does.
+    pub declared: bool,
 }
 
 /// The component that follows the watched threads from wake-up to sleep.
@@ -80,6 +82,7 @@ impl Default for Settings {
             probes: false,
             live: true,
             histograms: false,
+            declared: false,
         }
     }
 }

@@ -76,6 +76,7 @@ impl Watcher {
             target: String::new(),
             seconds,
             threads,
+            declared: Vec::new(),
             links: self.links.iter().map(Link::report).collect(),
             totals: totals(&all),
             followed_by: FollowBy::Events,

@@ -58,6 +58,7 @@ pub fn run(args: &args::Watch) -> CommandResult {
         live: args.screen || reported(args),
         histograms: reported(args),
         probes: args.gc,
+        declared: true,
         ..Settings::default()
     };
     let keep_awake = if args.let_idle { KeepAwake::Off } else { KeepAwake::Auto };

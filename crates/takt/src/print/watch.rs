@@ -58,6 +58,7 @@ pub fn watched(report: &Report) -> String {
         out += "\nnone of its threads slept and was woken during the watch, so there are no cycles\n";
     }
     table(&mut out, report);
+    declared(&mut out, report);
     for one in &report.links {
         link(&mut out, one);
     }
@@ -184,6 +185,43 @@ fn table(out: &mut String, report: &Report) {
             thread.cpu_percent,
             thread.policy,
             thread.cpus
+        );
+    }
+}
+
+/// Loops by the program's own records.
+fn declared(out: &mut String, report: &Report) {
+    if report.declared.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\n  {:<24}{:>8}  {:>12}{:>12}{:>9}{:>8}{:>9}{:>8}{:>12}{:>12}",
+        "declared loop",
+        "tid",
+        "period",
+        "deadline",
+        "jobs",
+        "late",
+        "skipped",
+        "lost",
+        "begin worst",
+        "resp. worst"
+    );
+    for one in &report.declared {
+        let _ = writeln!(
+            out,
+            "  {:<24}{:>8}  {:>12}{:>12}{:>9}{:>8}{:>9}{:>8}{:>12}{:>12}",
+            one.name,
+            one.tid.map_or("-".to_owned(), |tid| tid.to_string()),
+            one.period_us.map_or("-".to_owned(), time),
+            one.deadline_us.map_or("-".to_owned(), time),
+            one.jobs,
+            one.late,
+            one.skipped,
+            one.lost,
+            time(one.lateness_us.worst),
+            time(one.response_us.worst)
         );
     }
 }

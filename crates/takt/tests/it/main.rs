@@ -50,6 +50,7 @@ mod manager;
 mod mistakes;
 mod networks;
 mod otlp;
+mod own_loop;
 mod papers;
 mod placement;
 mod plain;

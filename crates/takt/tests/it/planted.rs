@@ -26,7 +26,7 @@ enum Tested {
 }
 
 /// Rows of the table by what they begin with.
-const ROWS: [(&str, Tested); 12] = [
+const ROWS: [(&str, Tested); 13] = [
     (
         "probe files",
         Tested::In(
@@ -54,6 +54,13 @@ const ROWS: [(&str, Tested); 12] = [
         Tested::In(
             "crates/takt-perception/src/process/memory.rs",
             "both_sides_see_the_same_bytes_and_nobody_can_cut_them_off",
+        ),
+    ),
+    (
+        "memory of declared loops",
+        Tested::In(
+            "crates/takt-watch/src/declared/tests.rs",
+            "what_could_be_cut_or_is_something_else_is_refused",
         ),
     ),
     ("recordings", Tested::Here),
