@@ -12,6 +12,7 @@ pub mod kernels;
 #[cfg(feature = "ros")]
 mod manage;
 mod needs;
+mod new;
 mod run;
 #[cfg(all(test, feature = "cell", feature = "uav", feature = "daq", feature = "humanoid", feature = "ros"))]
 mod shown;
@@ -31,6 +32,7 @@ use takt_rt::policy::Policy;
 pub use self::campaign::{Campaign, CampaignCommon, CampaignResume, CampaignRun, On};
 #[cfg(feature = "ros")]
 pub use self::manage::Manage;
+pub use self::new::{Language, New};
 pub use self::run::{Run, Shown};
 #[cfg(feature = "store")]
 pub use self::store::Store;
@@ -69,6 +71,8 @@ pub struct Args {
 /// Commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Begin a project: a loop of your own in C, C++, Python, Rust or ROS 2
+    New(New),
     /// Run a robot from its configuration file, live or in replay
     Run(Run),
     /// Measure a robot under every policy and interference of a paper

@@ -94,6 +94,7 @@ fn command() -> ExitCode {
         bounds::may_end();
     }
     let result = match args.command {
+        Command::New(new) => commands::new::run(&new),
         Command::Run(run) => commands::run::run(&run),
         #[cfg(feature = "cell")]
         Command::Bench { robot: BenchRobot::Cell(bench) } => commands::bench::run(&bench),

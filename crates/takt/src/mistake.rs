@@ -9,7 +9,7 @@ use crate::args::Args;
 
 /// The commands of `takt --help`, by what a user wants to do.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Run a robot", &["run", "check", "demo"]),
+    ("Run a robot", &["new", "run", "check", "demo"]),
     ("Measure", &["bench", "campaign", "kernels"]),
     ("Find out why", &["watch", "trace", "ethercat", "doctor"]),
     ("Keep it on time", &["tune", "manage", "clock", "gate", "history"]),

@@ -39,6 +39,7 @@ pub mod kernels;
 pub mod learn;
 #[cfg(feature = "ros")]
 pub mod manage;
+pub mod new;
 #[cfg(feature = "otlp")]
 mod otlp;
 #[cfg(feature = "ros")]

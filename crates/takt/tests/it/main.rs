@@ -49,6 +49,7 @@ mod lttng;
 mod manager;
 mod mistakes;
 mod networks;
+mod new;
 mod otlp;
 mod own_loop;
 mod papers;
