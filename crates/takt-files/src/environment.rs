@@ -21,7 +21,8 @@ const HARMLESS: [&str; 9] =
 /// Whether this process has rights that who started it may not have.
 pub fn is_secure() -> bool {
     // SAFETY: getauxval has no preconditions.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+    let was = unsafe { libc::getauxval(libc::AT_SECURE) != 0 };
+    was && !crate::rights::given_up()
 }
 
 /// The variable, where it may be believed: `None` in a process with rights from its file.

@@ -7,6 +7,7 @@
 //! not followed); what it acts upon as root is root's own ([`read_own`]); and a program that has
 //! capabilities from its file does not load what the caller's environment names ([`environment`]).
 
+pub mod data;
 pub mod environment;
 mod hints;
 mod mapped;
@@ -14,6 +15,7 @@ mod named;
 mod near;
 mod read;
 mod renamed;
+pub mod rights;
 mod text;
 mod units;
 mod walk;

@@ -27,8 +27,8 @@ pub enum LabError {
     },
     /// There is no such file of a robot.
     #[error(
-        "{path}: {found}. Built-in robots are {}: `takt trace NAME` runs one without a file, and the folder `robots` of Takt's \
-         sources has a file of each", shipped.join(", "), path = path.display()
+        "{path}: {found}. Built-in robots are {}: `takt run NAME` runs one without a file, and `takt robots show NAME` prints its \
+         file", shipped.join(", "), path = path.display()
     )]
     NoRobotFile {
         /// The file.

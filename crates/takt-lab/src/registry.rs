@@ -11,6 +11,7 @@ use takt_rundir::check_claims;
 use crate::LabError;
 use crate::envelope::{ConfigError, ROBOT};
 use crate::robot::{RobotFile, RobotKind, Scaled};
+use crate::shipped::word;
 
 /// The key that says which robot it is. A table of that name is the arm of a cell.
 #[derive(Deserialize)]
@@ -112,18 +113,24 @@ impl Registry {
         self.parse(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new("")))
     }
 
+    /// As [`load_or_shipped`](Self::load_or_shipped), of a path as it was typed.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn find(&self, path: &Path) -> Result<RobotFile, LabError> {
+        path.to_str().map_or_else(|| self.load(path), |name| self.load_or_shipped(name))
+    }
+
     /// A file where there is one of that name, else the shipped configuration.
     ///
     /// # Errors
     /// As [`load`](Self::load) and [`shipped`](Self::shipped); [`LabError::NoRobot`] for a name
     /// that is neither.
     pub fn load_or_shipped(&self, name: &str) -> Result<RobotFile, LabError> {
-        let path = Path::new(name);
-        let is_path = name.contains('/') || path.extension().is_some();
-        if is_path || path.is_file() {
+        let (path, shipped) = (Path::new(name), self.shipped_names());
+        if word(path, |name| shipped.contains(&name)).is_none() {
             return self.load(path);
         }
-        let shipped = self.shipped_names();
         if !shipped.contains(&name) {
             let meant = takt_files::did_you_mean(name, shipped.iter().copied());
             return Err(LabError::NoRobot { name: name.to_owned(), shipped, meant });

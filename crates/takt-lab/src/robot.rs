@@ -71,10 +71,13 @@ pub type Observe<'a> = &'a mut dyn FnMut(Event<'_>);
 pub struct RobotKind {
     /// Value of the key `robot` in its files.
     pub name: &'static str,
-    /// Shipped configurations: name and TOML. The first has the robot's name.
+    /// Shipped configurations: name and TOML. The first has the robot's name; of several names of
+    /// one text, the last is the file's.
     pub shipped: &'static [(&'static str, &'static str)],
     /// Shipped campaigns: name and TOML.
     pub campaigns: &'static [(&'static str, &'static str)],
+    /// Shipped goals files of the latency manager: name and TOML.
+    pub goals: &'static [(&'static str, &'static str)],
     /// Keys of the configuration that common names of factors (`policy`, `rate`, `placement`) stand
     /// for in campaigns.
     pub factors: &'static [(&'static str, &'static str)],
@@ -110,6 +113,7 @@ impl RobotKind {
             name,
             shipped,
             campaigns: &[],
+            goals: &[],
             factors: &[],
             values: None,
             tasks: &[],

@@ -33,12 +33,13 @@ pub(super) const POLL: Duration = Duration::from_millis(25);
 /// A ROS 2 system as a registry lists it.
 pub static KIND: RobotKind = RobotKind {
     campaigns: &[("manager", include_str!("../../../campaigns/manager.toml"))],
+    goals: &[("turtlebot", include_str!("../../../goals/turtlebot.toml"))],
     cannot_resume: Some(
         "its nodes are separate programs that restart with the first phase of their load, and the manager's models describe the killed \
          processes",
     ),
     report: Some(&super::paper::RosPaper),
-    ..RobotKind::new("ros", &[("ros", SHIPPED)], read::<RosFile>)
+    ..RobotKind::new("ros", &[("ros", SHIPPED), ("turtlebot", SHIPPED)], read::<RosFile>)
 };
 
 impl Robot for RosFile {

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use takt_files::rights::reading;
 use takt_rt::mount;
 
 use crate::error::TraceError;
@@ -21,7 +22,7 @@ impl Tracefs {
     /// Finds the mounted tracefs, or opens one without mounting it anywhere.
     pub(crate) fn open() -> Result<Self, TraceError> {
         for root in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
-            match fs::metadata(Path::new(root).join("events")) {
+            match reading(|| fs::metadata(Path::new(root).join("events"))) {
                 Ok(_) => return Ok(Self { root: root.into(), _detached: None }),
                 Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
                     return Err(TraceError::refused("open tracefs", "", 0, source));
@@ -34,7 +35,7 @@ impl Tracefs {
             _ => TraceError::NoTracefs { source },
         })?;
         let root = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
-        if let Err(source) = fs::metadata(root.join("events")) {
+        if let Err(source) = reading(|| fs::metadata(root.join("events"))) {
             return Err(TraceError::NoTracefs { source });
         }
         Ok(Self { root, _detached: Some(mount) })
@@ -42,7 +43,7 @@ impl Tracefs {
 
     /// The text of a file below the root.
     pub(crate) fn read(&self, path: &str) -> io::Result<String> {
-        fs::read_to_string(self.root.join(path))
+        reading(|| fs::read_to_string(self.root.join(path)))
     }
 
     /// Events or tracers that another user of ftrace has switched on.

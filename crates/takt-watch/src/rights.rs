@@ -86,8 +86,9 @@ impl Facts {
             let events = fs::metadata(Path::new(root).join("events"));
             !events.is_err_and(|error| error.kind() != std::io::ErrorKind::PermissionDenied)
         };
-        let readable =
-            |root: &&str| fs::read(Path::new(root).join("events/sched/sched_switch/format")).is_ok();
+        let format = |root: &&str| Path::new(root).join("events/sched/sched_switch/format");
+        // Of a capability that is in force only for them.
+        let readable = |root: &&str| takt_files::rights::reading(|| fs::read(format(root)).is_ok());
         let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").ok().and_then(|text| {
             let mode = text.split_once('[')?.1.split_once(']')?.0.to_owned();
             (mode != "none").then_some(mode)

@@ -64,6 +64,9 @@ Exit status:
   4  `gate`: too little data to tell"
 )]
 pub struct Args {
+    /// With --version: also print features, commit, target, compiler, and where shipped files are
+    #[arg(long)]
+    pub verbose: bool,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -120,9 +123,14 @@ pub enum Command {
     Demo(Demo),
     /// Check the file of a robot or a campaign
     Check {
-        /// File of a robot or a campaign (TOML)
+        /// File of a robot or a campaign (TOML), or the name of a shipped one
         config: PathBuf,
     },
+    /// List the shipped robots, or print the file of one
+    Robots(Listing),
+    /// List the shipped goals of the latency manager, or print the file of one
+    #[cfg(feature = "ros")]
+    Goals(Listing),
     /// Record the cameras of a cell as MCAP, for replay and for Foxglove
     #[cfg(feature = "cell")]
     Record(Record),
@@ -172,6 +180,9 @@ pub enum Command {
     Man {
         /// Command, such as run or bench-cell [default: takt itself]
         page: Option<String>,
+        /// Instead, write all pages into this folder, which must exist
+        #[arg(long, value_name = "FOLDER", conflicts_with = "page")]
+        out: Option<PathBuf>,
     },
     /// Work on a GPU: what a load starts as a process of its own
     #[command(name = takt_load::gpu::SUBCOMMAND, hide = true)]
@@ -192,6 +203,26 @@ pub enum Command {
     #[cfg(feature = "daq")]
     #[command(hide = true)]
     DaqFarEnd,
+}
+
+/// `takt robots`, `takt goals`
+#[derive(Debug, clap::Args)]
+pub struct Listing {
+    #[command(subcommand)]
+    pub what: Option<ListingAction>,
+    /// Print the list as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What to do with shipped files, instead of listing them.
+#[derive(Debug, Subcommand)]
+pub enum ListingAction {
+    /// Print the file; copy it to write your own
+    Show {
+        /// Name
+        name: String,
+    },
 }
 
 /// Longest time that a command takes, seconds.

@@ -24,12 +24,16 @@ mod ending;
 mod mistake;
 mod print;
 mod registry;
+mod version;
 
 use std::process::ExitCode;
 
 #[cfg(any(feature = "cell", feature = "uav", feature = "daq", feature = "humanoid", feature = "ros"))]
 use args::bench::BenchRobot;
 use args::{Args, Command};
+use clap::error::ErrorKind;
+use registry::ROBOTS;
+use takt_lab::shipped;
 
 /// Variables that a user sets to choose libraries, worth a word when they are not believed.
 const LOADS: [&str; 5] =
@@ -39,6 +43,10 @@ const LOADS: [&str; 5] =
 static ALLOCATOR: bounds::Allocator = bounds::Allocator;
 
 fn main() -> ExitCode {
+    if let Err(error) = takt_files::rights::settle() {
+        eprintln!("takt: the rights of this program's file could not be given up: {error}");
+        return ExitCode::from(2);
+    }
     // The caller of a binary with capabilities must not choose the libraries and programs that it
     // loads and runs. SAFETY: no other thread has been started yet.
     let dropped = unsafe { takt_files::environment::drop_untrusted() };
@@ -58,9 +66,15 @@ fn main() -> ExitCode {
 /// The command line, or the end of the process with what is wrong with it.
 fn parsed() -> Args {
     let error = match mistake::parse() {
-        Ok(args) => return args,
+        Ok(args) if !args.verbose => return args,
+        Ok(_) => <Args as clap::CommandFactory>::command()
+            .error(ErrorKind::ArgumentConflict, "--verbose goes with --version: takt --version --verbose"),
         Err(error) => error,
     };
+    if error.kind() == ErrorKind::DisplayVersion && std::env::args_os().any(|word| word == "--verbose") {
+        print!("{}", version::in_full());
+        std::process::exit(0);
+    }
     let message = error.render().to_string();
     let plain = mistake::in_plain_words(&message);
     let short = takt_files::shortened(plain.as_deref().unwrap_or(&message));
@@ -80,7 +94,7 @@ fn only_reads(command: &Command) -> bool {
         | Command::Gate(_)
         | Command::Export(_)
         | Command::Report(_) => true,
-        Command::Check { .. } => true,
+        Command::Check { .. } | Command::Robots(_) => true,
         Command::Trace(trace) => trace.file.is_some(),
         _ => false,
     }
@@ -122,6 +136,9 @@ fn command() -> ExitCode {
         #[cfg(feature = "cell")]
         Command::Demo(demo) => commands::demo::run(&demo),
         Command::Check { config } => commands::check::run(&config),
+        Command::Robots(listing) => commands::listing::run(&listing, shipped::robots(&ROBOTS), "robot"),
+        #[cfg(feature = "ros")]
+        Command::Goals(listing) => commands::listing::run(&listing, shipped::goals(&ROBOTS), "goals file"),
         #[cfg(feature = "cell")]
         Command::Record(record) => commands::record::run(&record),
         #[cfg(feature = "cell")]
@@ -146,7 +163,8 @@ fn command() -> ExitCode {
         #[cfg(feature = "cell")]
         Command::Gpu { what } => commands::gpu::run(&what),
         Command::Completions { shell } => commands::completions::completions(shell),
-        Command::Man { page } => commands::completions::man(page.as_deref()),
+        Command::Man { out: Some(folder), .. } => commands::completions::all_pages(&folder),
+        Command::Man { page, .. } => commands::completions::man(page.as_deref()),
         #[cfg(feature = "gpu")]
         Command::GpuLoad { config } => Ok(takt_gpu::interference_process::run(&config)),
         #[cfg(not(feature = "gpu"))]

@@ -9,10 +9,10 @@ use crate::args::Args;
 
 /// The commands of `takt --help`, by what a user wants to do.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Run a robot", &["new", "run", "check", "demo"]),
+    ("Run a robot", &["new", "run", "check", "demo", "robots"]),
     ("Measure", &["bench", "campaign", "kernels"]),
     ("Find out why", &["watch", "trace", "ethercat", "doctor"]),
-    ("Keep it on time", &["tune", "manage", "clock", "gate", "history"]),
+    ("Keep it on time", &["tune", "manage", "goals", "clock", "gate", "history"]),
     ("Data", &["report", "compare", "export", "store"]),
     ("Devices", &["simulate", "segment", "workload", "record", "background", "gpu"]),
 ];

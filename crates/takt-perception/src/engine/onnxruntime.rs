@@ -137,10 +137,11 @@ fn usual_places() -> Vec<PathBuf> {
     }
     places.push(format!("/usr/lib/{}-linux-gnu", env::consts::ARCH).into());
 
-    let mut prefixes: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"]
-        .iter()
-        .filter_map(|name| environment::var_os(name).map(PathBuf::from))
-        .collect();
+    // Beside a program that pip has installed: its environment need not be the active one.
+    let program = env::current_exe().ok();
+    let own = program.as_deref().and_then(Path::parent).and_then(Path::parent).map(Path::to_path_buf);
+    let named = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(|name| environment::var_os(name));
+    let mut prefixes: Vec<PathBuf> = named.map(PathBuf::from).chain(own).collect();
     if let Some(paths) = environment::var_os("PATH") {
         for folder in env::split_paths(&paths) {
             if let Ok(python) = folder.join("python3").canonicalize()

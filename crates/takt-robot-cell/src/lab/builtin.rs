@@ -34,13 +34,17 @@ pub fn names() -> Vec<&'static str> {
     RECORDINGS.iter().map(|r| r.name).collect()
 }
 
-/// Path of a built-in recording as a file, which is unpacked into the user's cache folder on first
-/// use.
+/// Path of a built-in recording as a file: among the shipped files, or unpacked into the user's
+/// cache folder on first use.
 ///
 /// # Errors
 /// [`LabError::Files`] for an unknown name, [`LabError::Files`] when the cache cannot be written.
 pub fn unpack(name: &str) -> Result<PathBuf, LabError> {
-    unpack_into(&cache_folder(), name)
+    let shipped = takt_files::data::file(&Path::new("recordings").join(name));
+    match shipped.filter(|path| sha256(path).is_ok_and(|sum| sum == shipped_sum(name))) {
+        Some(path) => Ok(path),
+        None => unpack_into(&cache_folder(), name),
+    }
 }
 
 fn unpack_into(cache: &Path, name: &str) -> Result<PathBuf, LabError> {

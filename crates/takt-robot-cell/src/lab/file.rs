@@ -22,6 +22,12 @@ use crate::view::ViewConfig;
 /// The shipped demonstration: five replayed cameras, the simulated robot.
 pub const DEMO: &str = include_str!("../../../../robots/demo.toml");
 
+/// A cell of rendered cameras, in which everything is known exactly.
+pub const SYNTHETIC: &str = include_str!("../../../../robots/synthetic.toml");
+
+/// A cell of five RealSense cameras, to put one's own numbers into.
+pub const LIVE: &str = include_str!("../../../../robots/live.toml");
+
 /// The paper's own configuration, replayed.
 pub const SENTRYRT1: &str = include_str!("../../../../robots/sentryrt1.toml");
 

@@ -35,7 +35,7 @@ pub fn perception_worker() -> std::process::ExitCode {
     takt_perception::process::worker::run(&takt_perception::process::judges)
 }
 
-pub use file::{CameraMode, CellFile, DEMO, SENTRYRT1};
+pub use file::{CameraMode, CellFile, DEMO, LIVE, SENTRYRT1, SYNTHETIC};
 pub use losses::CellLosses;
 pub use run::KIND;
 pub use summary::CellSummary;

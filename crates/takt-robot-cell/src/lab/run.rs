@@ -78,13 +78,19 @@ pub static KIND: RobotKind = RobotKind {
     questions: Some(super::questions::answers),
     report: Some(&Paper),
     scaled_text: Some(|scaled| scaled.get::<scale::Scaled>().map(|scaled| scaled.text())),
-    // The second is the cell again, as the paper has it.
-    ..RobotKind::new(
-        "cell",
-        &[("cell", super::DEMO), ("sentryrt1", super::SENTRYRT1)],
-        |text, name, folder| CellFile::parse(text, name, folder).map(RobotFile::of),
-    )
+    ..RobotKind::new("cell", SHIPPED, |text, name, folder| {
+        CellFile::parse(text, name, folder).map(RobotFile::of)
+    })
 };
+
+/// The cell as it is demonstrated, as its paper has it, without recordings, and with cameras.
+const SHIPPED: &[(&str, &str)] = &[
+    ("cell", super::DEMO),
+    ("demo", super::DEMO),
+    ("sentryrt1", super::SENTRYRT1),
+    ("synthetic", super::SYNTHETIC),
+    ("live", super::LIVE),
+];
 
 /// The monitor, for the latency manager.
 pub(super) static SSM_TASK: Task = Task {

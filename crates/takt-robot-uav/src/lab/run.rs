@@ -32,6 +32,7 @@ pub static KIND: RobotKind = RobotKind {
         ("uav-kernels-real-time", include_str!("../../../../campaigns/uav-kernels-real-time.toml")),
         ("uav-preemption", include_str!("../../../../campaigns/uav-preemption.toml")),
     ],
+    goals: &[("uav", include_str!("../../../../goals/uav.toml"))],
     factors: &[("policy", "attitude.policy"), ("rate", "attitude.rate_hz"), ("placement", "attitude.cpus")],
     tasks: &[&ATTITUDE_TASK, &POSITION_TASK],
     report: Some(&Paper),

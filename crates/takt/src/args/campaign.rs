@@ -23,7 +23,11 @@ pub enum Campaign {
         submission: String,
     },
     /// List the shipped campaigns
-    List,
+    List {
+        /// Print the list as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Print a shipped campaign; copy it to write your own
     Show {
         /// Name

@@ -10,8 +10,8 @@ use super::{needs, positive_seconds};
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::MANAGE)]
 pub struct Manage {
-    /// Goals file (TOML): the chains, their goals and the order in which they may be dropped. With
-    /// --learn: the new file to write
+    /// Goals file (TOML): the chains, their goals and the order in which they may be dropped; or
+    /// the name of a shipped one (`takt goals` lists them). With --learn: the new file to write
     pub goals: Option<PathBuf>,
     /// Observe a command, --pid, --trace, --lttng or all running ROS 2 processes, print their
     /// chains with measured latencies, and write a first goals file (takt-goals.toml, or the next

@@ -33,7 +33,7 @@ impl From<Shown> for View {
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::RUN)]
 pub struct Run {
-    /// File of the robot (TOML)
+    /// File of the robot (TOML), or the name of a shipped one (`takt robots` lists them)
     pub config: PathBuf,
     /// Stop after this many seconds [default: at Ctrl-C]
     #[arg(long, value_parser = positive_seconds)]

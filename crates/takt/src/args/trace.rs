@@ -8,7 +8,7 @@ use super::{needs, noise_threads, positive_seconds};
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::TRACE)]
 pub struct Trace {
-    /// Robot: a configuration file, or a built-in robot (cyclic, uav, humanoid, cell)
+    /// File of a robot (TOML), or the name of a shipped one (`takt robots` lists them)
     #[arg(required_unless_present = "thread", conflicts_with = "thread")]
     pub robot: Option<String>,
     /// Instead of a robot: a running thread of any program, or one of --file, by name or id

@@ -12,7 +12,7 @@ use super::{needs, positive_seconds, watched_period};
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::TUNE)]
 pub struct Tune {
-    /// File of a robot, which runs during the search
+    /// File of a robot, or the name of a shipped one, which runs during the search
     #[arg(conflicts_with_all = ["pid", "name", "command"])]
     pub robot: Option<PathBuf>,
     /// Tune the loop of this process

@@ -28,17 +28,32 @@ pub fn run(what: &args::Campaign) -> CommandResult {
         args::Campaign::Run(run) => new(run),
         args::Campaign::Resume(resume) => go_on(resume),
         args::Campaign::Block { dir, submission } => block(dir, submission),
-        args::Campaign::List => {
-            for (name, _) in all(&ROBOTS) {
-                println!("{name:<20}{}", shipped(&ROBOTS, name)?.about);
-            }
-            Ok(ExitCode::SUCCESS)
-        }
+        args::Campaign::List { json } => list(*json),
         args::Campaign::Show { name } => {
             print!("{}", shipped_text(&ROBOTS, name)?);
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+fn list(json: bool) -> CommandResult {
+    let names = all(&ROBOTS).map(|(name, _)| *name);
+    let files =
+        names.map(|name| Ok((name, shipped(&ROBOTS, name)?))).collect::<Result<Vec<_>, LabError>>()?;
+    if json {
+        let rows: Vec<_> = files
+            .iter()
+            .map(|(name, file)| {
+                serde_json::json!({ "name": name, "robot": file.robot, "paper": file.paper, "about": file.about })
+            })
+            .collect();
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+    } else {
+        for (name, file) in files {
+            println!("{name:<24}{}", file.about);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn new(args: &CampaignRun) -> CommandResult {

@@ -2,6 +2,7 @@
 //! cannot say anything else.
 
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
@@ -14,6 +15,13 @@ pub fn completions(shell: Shell) -> CommandResult {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "takt", &mut text);
     print!("{}", String::from_utf8_lossy(&text));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All pages, each in a file of its own: `takt.1`, `takt-run.1`, `takt-bench-cell.1`, …
+pub fn all_pages(folder: &Path) -> CommandResult {
+    clap_mangen::generate_to(Args::command(), folder)
+        .map_err(|error| format!("{}: {error}", folder.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 

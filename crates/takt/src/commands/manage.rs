@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use takt_files::Folder;
 use takt_host::reserve::pin::PinOptions;
-use takt_lab::run_jobs;
-use takt_lab::watchdog_command;
+use takt_lab::{run_jobs, shipped, watchdog_command};
 use takt_manager::enact::platform;
 use takt_manager::live::launch::Launched;
 use takt_manager::live::{Board, Drive, Finished, Live, Log, Options, metrics};
@@ -30,6 +29,7 @@ use takt_view::terminal;
 use super::{CommandResult, stop_flag};
 use crate::args;
 use crate::print;
+use crate::registry::ROBOTS;
 
 pub fn run(args: &args::Manage) -> CommandResult {
     if let Some(state) = &args.watchdog {
@@ -69,7 +69,7 @@ pub fn run(args: &args::Manage) -> CommandResult {
             "expected a goals file, received none: `takt manage GOALS.toml {of}`. To write a first one: `takt manage --learn {of}`"
         )
     })?;
-    let mut goals = Goals::read(path)?;
+    let mut goals = read_goals(path)?;
     goals.options.policy = args.policy.unwrap_or(goals.options.policy);
     if args.soft && goals.options.policy == Policy::RosLlama {
         return Err("--soft: the paper's manager has no reservations that continue at best effort. Omit it, or choose --policy takt"
@@ -92,6 +92,18 @@ pub fn run(args: &args::Manage) -> CommandResult {
     }
 }
 
+/// The goals in a file, or the shipped ones of that name where no file has it.
+fn read_goals(path: &Path) -> Result<Goals, Box<dyn std::error::Error>> {
+    let files = shipped::goals(&ROBOTS);
+    match shipped::word(path, |name| files.iter().any(|file| file.is(name))) {
+        Some(name) => {
+            let file = shipped::named(files, "goals file", name)?;
+            Ok(Goals::parse(file.text, &format!("{name} (built in)"))?)
+        }
+        None => Ok(Goals::read(path)?),
+    }
+}
+
 /// Reads a recording, or the jobs of a run.
 fn examine(args: &args::Manage, goals: &Goals, folder: &Path, emit: Option<&Folder>) -> CommandResult {
     let (platform, options) = (platform(&goals.options)?, takt_model::Options::default());
@@ -103,7 +115,7 @@ fn examine(args: &args::Manage, goals: &Goals, folder: &Path, emit: Option<&Fold
     }
     let seen = if run_jobs::is_run(folder) {
         // Read once, handed over twice.
-        let run = run_jobs::recorded(&crate::registry::ROBOTS, folder)?;
+        let run = run_jobs::recorded(&ROBOTS, folder)?;
         recorded::examine(|| Ok(run.events()), goals, &platform, &options)?
     } else {
         recorded::examine(|| Recording::open(folder), goals, &platform, &options)?

@@ -37,6 +37,7 @@ pub mod history;
 pub mod kernels;
 #[cfg(feature = "ros")]
 pub mod learn;
+pub mod listing;
 #[cfg(feature = "ros")]
 pub mod manage;
 pub mod new;

@@ -59,7 +59,8 @@ fn model_path(args: &args::Manage) -> Option<PathBuf> {
         return None;
     }
     let goals = args.goals.as_ref()?;
-    let whole = goals.canonicalize().ok()?;
+    // Shipped goals are in no file: their name stands for them.
+    let whole = goals.canonicalize().unwrap_or_else(|_| goals.clone());
     let mut hasher = DefaultHasher::new();
     (&whole, &args.command).hash(&mut hasher);
     let stem: String =

@@ -31,7 +31,7 @@ pub fn run(args: &Run) -> CommandResult {
     super::store::check(args.store.as_ref())?;
     #[cfg(feature = "otlp")]
     let endpoint = otlp::check(args.otlp.as_ref())?;
-    let mut robot = ROBOTS.load(&args.config)?;
+    let mut robot = ROBOTS.find(&args.config)?;
     if args.strict {
         robot.make_strict();
     }

@@ -144,7 +144,7 @@ fn watchdog(state: &Path) -> io::Result<Vec<OsString>> {
 fn aim(args: &Tune) -> Result<Aim, Box<dyn std::error::Error>> {
     let mut aim = args.aim.clone();
     if let (Some(robot), None) = (&args.robot, &aim.thread) {
-        aim.thread = ROBOTS.load(robot)?.critical().ok().map(|critical| critical.thread.to_owned());
+        aim.thread = ROBOTS.find(robot)?.critical().ok().map(|critical| critical.thread.to_owned());
     }
     Ok(aim)
 }

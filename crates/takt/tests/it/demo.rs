@@ -34,6 +34,7 @@ fn the_demonstration_runs_headless_and_keeps_what_it_measured() {
     let output = run(["demo", "--headless", "--json", "--seconds", "4", "--bench-seconds", "2", "--runs"])
         .arg(runs.path())
         .env("XDG_CACHE_HOME", cache.path())
+        .env("TAKT_DATA", cache.path())
         .current_dir(cache.path())
         .output()
         .unwrap();

@@ -41,6 +41,7 @@ mod habits;
 mod hostile;
 mod hostile_values;
 mod humanoid;
+mod installed;
 mod kernels;
 mod lab;
 mod learn;

@@ -245,7 +245,7 @@ fn misspelt_options_and_commands() {
         (vec!["cyclic.toml"], vec!["takt run cyclic.toml"], "panicked"),
         (vec!["bnch"], vec!["'bench'"], "panicked"),
         (vec!["run"], vec!["<CONFIG> is: File of the robot"], "panicked"),
-        (vec!["trace"], vec!["<ROBOT> is: Robot: a configuration file, or a built-in"], "panicked"),
+        (vec!["trace"], vec!["<ROBOT> is: File of a robot (TOML), or the name of a shipped"], "panicked"),
         (vec!["man", "wach"], vec!["did you mean `watch`?"], "panicked"),
         (vec!["export", "x", "--format", "histo"], vec!["histogram"], "panicked"),
     ] {

@@ -111,6 +111,9 @@ proptest::proptest! {
 /// Crates in whose sources no robot is named: what measures, keeps and reports is the same for all.
 const NO_ROBOT: [&str; 5] = ["takt-lab", "takt-report", "takt-rundir", "takt-stats", "takt-trace"];
 
+/// Shipped files whose names are everyday words.
+const EVERYDAY: [&str; 3] = ["demo", "live", "synthetic"];
+
 /// Names of the robots' papers there.
 const PAPERS: [&str; 2] = ["SentryRT", "quadrotor"];
 
@@ -120,6 +123,7 @@ fn what_measures_and_reports_names_no_robot() {
     let own = [takt_lab::cyclic::KIND.name, takt_robot_program::KIND.name];
     let kinds = || ROBOTS.kinds().iter().filter(|kind| !own.contains(&kind.name));
     let shipped = kinds().flat_map(|kind| kind.shipped).map(|(name, _)| *name);
+    let shipped = shipped.filter(|name| !EVERYDAY.contains(name));
     let names: Vec<&str> = kinds().map(|kind| kind.name).chain(shipped).chain(PAPERS).collect();
     let mut wrong = Vec::new();
     for source in NO_ROBOT.iter().flat_map(|name| sources(name)) {
