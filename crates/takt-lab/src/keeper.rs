@@ -14,6 +14,7 @@ use takt_stats::Streamed;
 use crate::LabError;
 use crate::late_watch::LateWatch;
 use crate::live::{LiveMeasures, LiveSeries};
+use crate::notices::Pulse;
 
 /// Rows of a sample file beyond which only recorders go on. 4 million: over an hour at 1 kHz, about
 /// 250 MB while running and a tenth of that sealed; enough for time series and extremes, and the
@@ -49,6 +50,7 @@ pub struct Window {
     held: Arc<AtomicU64>,
     watch: Option<LateWatch>,
     live: Option<LiveMeasures>,
+    pulse: Arc<Pulse>,
     /// State left by earlier parts of the run.
     before: Arc<Checkpoint>,
 }
@@ -80,6 +82,7 @@ impl Window {
             held: Arc::default(),
             watch,
             live: None,
+            pulse: Arc::default(),
             before: Arc::default(),
         }
     }
@@ -92,6 +95,16 @@ impl Window {
     /// The same, whose measures are reported there as they stand.
     pub fn reporting(self, live: Option<LiveMeasures>) -> Self {
         Self { live, ..self }
+    }
+
+    /// Tells those who operate the machine of a stop, a fault or a recovery at `at_ns`,
+    /// CLOCK_MONOTONIC. Waits for nobody; collectors may, real-time threads have no business here.
+    pub fn report_event(&self, kind: takt_service::Kind, at_ns: u64, cause: String) {
+        self.pulse.report(kind, at_ns, cause);
+    }
+
+    pub(crate) fn pulse(&self) -> &Arc<Pulse> {
+        &self.pulse
     }
 
     /// A checkpoint to be filled.
@@ -203,6 +216,7 @@ impl Keeper {
             Some(streamed) => streamed,
             None => Streamed::new(measure.deadline_ns)?,
         };
+        window.pulse.opened();
         Ok(Self {
             before_ns: streamed.elapsed_ns,
             file,
@@ -215,9 +229,13 @@ impl Keeper {
 
     /// Takes a value that was measured at `at_ns`; outside the window it does not count.
     pub fn push(&mut self, at_ns: u64, value_ns: u64) {
+        self.window.pulse.beat();
         if let Some(elapsed_ns) = self.window.elapsed_ns(at_ns) {
             self.streamed.push(self.before_ns + elapsed_ns, value_ns);
             self.late.see(at_ns, value_ns);
+            if let Some(live) = &self.live {
+                live.see(at_ns, value_ns);
+            }
         }
     }
 

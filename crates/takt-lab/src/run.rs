@@ -11,9 +11,11 @@ use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use takt_rundir::RunDir;
+use takt_service::notify;
 use takt_stats::Verdict;
 
 use crate::LabError;
+use crate::notices::{self, Telling};
 use crate::options::RunOptions;
 use crate::robot::{Conclusion, End, Event, Observe, Robot, Running};
 use crate::session::Session;
@@ -119,13 +121,16 @@ impl Session {
         match session.drive(robot, options, observe) {
             Ok(Conclusion::Common) => {
                 let (dir, summary) = session.seal()?;
+                notices::ended(&dir);
                 Ok(Ran { dir, summary: Summary::Common(Box::new(summary)) })
             }
             Ok(Conclusion::Own(summarise)) => {
                 let (dir, summary) = session.seal_with(summarise)?;
+                notices::ended(&dir);
                 Ok(Ran { dir, summary: Summary::Own(summary) })
             }
             Err(error) => {
+                notices::broke_off(&error);
                 session.discard();
                 Err(error)
             }
@@ -147,13 +152,15 @@ impl Session {
             notes: &running.notes(),
             url: running.url().as_deref(),
         });
+        let mut telling = Telling::started(self, robot, std::sync::Arc::clone(running.window().pulse()));
         running.settle();
         self.start_load(&options.interference)?;
         running.loaded(self)?;
-        let end = self.turn(&mut *running, options, observe)?;
+        let (end, over) = self.turn(&mut *running, options, observe, &mut telling)?;
         self.end_load()?;
         let stopped = running.stop(self, &end);
         let conclusion = self.despite_the_disk(stopped)?.unwrap_or(Conclusion::Common);
+        telling.stopped(self, &end, options.stop.load(Ordering::Acquire), over);
         self.write()?;
         // Without the kernel's part, which only a trace knows.
         let explained = robot.explain(self.dir(), Err("the kernel was not traced"));
@@ -161,13 +168,14 @@ impl Session {
         Ok(conclusion)
     }
 
-    /// From the beginning of the window to its end.
+    /// From the beginning of the window to its end; whether its time was over.
     fn turn(
         &mut self,
         running: &mut dyn Running,
         options: &RunOptions,
         observe: Observe<'_>,
-    ) -> Result<End, LabError> {
+        telling: &mut Telling,
+    ) -> Result<(End, bool), LabError> {
         let window = running.window().clone();
         let (before, mut begun) = (self.before(), None::<Instant>);
         let elapsed = |begun: Option<Instant>| before + begun.map_or(Duration::ZERO, |at| at.elapsed());
@@ -179,6 +187,7 @@ impl Session {
                 running.begun(self, from_ns)?;
             }
             running.tick(self, begun.is_some())?;
+            telling.turn(begun.is_some());
             let asked = options.stop.load(Ordering::Acquire);
             if asked || trouble.is_some() || running.is_over(elapsed(begun)) {
                 break;
@@ -186,6 +195,7 @@ impl Session {
             if reported_at.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
                 reported_at = Some(Instant::now());
                 let line = running.line();
+                notify::status(&line);
                 observe(Event::Tick { elapsed: elapsed(begun), of: running.length(), line });
                 trouble = self.load_trouble();
             }
@@ -194,12 +204,14 @@ impl Session {
             let left = left.filter(|left| !left.is_zero());
             std::thread::sleep(left.map_or(running.pace(), |left| running.pace().min(left)));
         }
+        telling.left();
+        let over = running.length().is_some_and(|length| begun.is_some() && elapsed(begun) >= length);
         let cut_off = options.stop.load(Ordering::Acquire)
             && running.length().is_some_and(|length| elapsed(begun) < length);
         if begun.is_some() {
             self.end_window(&window, |to_ns| running.close(to_ns));
         }
         running.closed(self)?;
-        Ok(End { cut_off, trouble })
+        Ok((End { cut_off, trouble }, over))
     }
 }

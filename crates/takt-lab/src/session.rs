@@ -31,7 +31,7 @@ use crate::options::{Interference, RunOptions, Target};
 use crate::releases::Releases;
 use crate::resume::{Durable, RESUMPTIONS, Resumed};
 use crate::sched_ext::SchedExt;
-use crate::stopped;
+use crate::{notices, stopped};
 
 /// Time between the start of the interference, or of the robot, and the measured window.
 pub const SETTLE: Duration = Duration::from_millis(500);
@@ -168,10 +168,12 @@ impl Session {
             part_from_ns: None,
             resumed,
             durable,
-            live: options.live.clone(),
+            // Late values are told from what is shown live.
+            live: options.live.clone().or_else(|| takt_service::is_on().then(LiveMeasures::default)),
             scheduler,
             _claim: claim,
         };
+        notices::about(&session);
         // From here on a robot may move: the disk must not decide when it stops.
         session.dir.keep_in_memory();
         session.note("asked", &asked)?;
@@ -338,6 +340,7 @@ impl Session {
         self.cpu_before = CpuTime::read();
         self.went_on = stopped::times();
         let now_ns = bounded(window, open);
+        takt_service::window_began(now_ns);
         self.window([now_ns, u64::MAX]);
         self.write()?;
         sleep_until(now_ns);

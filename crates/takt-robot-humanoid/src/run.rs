@@ -63,6 +63,9 @@ pub struct CycleRecord {
     pub skipped: u32,
     /// [`Mode::code`].
     pub mode: u8,
+    /// Why it stops, if it does: for whoever tells it, not for files.
+    #[serde(skip)]
+    pub reason: Option<StopReason>,
     /// Events of the probe.
     pub events: u16,
     /// Command number that the probe applied last.
@@ -362,6 +365,7 @@ fn record(
         phase: exchanged.phase,
         skipped: release.skipped.min(u64::from(u32::MAX)) as u32,
         mode: mode.code(),
+        reason: mode.reason(),
         events: probe.events,
         applied: probe.applied,
         command: probe.command,

@@ -14,6 +14,7 @@ mod file;
 mod known;
 mod load;
 mod nodes;
+pub mod notices;
 mod paper;
 mod plain;
 mod rows;

@@ -271,7 +271,8 @@ fn manager(
         let probe = probe.probe().map_err(|error| live::Error::Source(Box::new(error)))?;
         let options = live::Options {
             observe,
-            log: Log::new(log_file(session.dir(), "manager.log"), log_file(session.dir(), "manager.jsonl")),
+            log: Log::new(log_file(session.dir(), "manager.log"), log_file(session.dir(), "manager.jsonl"))
+                .informing(Box::new(crate::notices::report)),
             watchdog: Some(takt_lab::watchdog_command),
             ..Default::default()
         };

@@ -16,6 +16,7 @@ mod loss;
 mod machine;
 mod memory;
 mod parquet;
+pub mod prune;
 mod rows;
 mod samples;
 mod seal;

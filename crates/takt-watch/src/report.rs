@@ -231,6 +231,17 @@ pub struct Report {
     pub run_dir: Option<std::path::PathBuf>,
 }
 
+impl Report {
+    /// How it stands, in a line.
+    pub fn summary(&self) -> String {
+        let late: u64 = self.threads.iter().map(|thread| thread.late).sum();
+        let cycles: u64 = self.threads.iter().map(|thread| thread.releases).sum();
+        let lost =
+            if self.lost_events > 0 { format!(", {} events lost", self.lost_events) } else { String::new() };
+        format!("{}: {} threads, {late} of {cycles} cycles late{lost}", self.target, self.threads.len())
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

@@ -5,6 +5,7 @@ pub mod bench;
 mod campaign;
 #[cfg(feature = "humanoid")]
 pub mod ethercat;
+mod events;
 pub mod gate;
 #[cfg(feature = "cell")]
 pub mod gpu;
@@ -30,6 +31,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use takt_rt::policy::Policy;
 
 pub use self::campaign::{Campaign, CampaignCommon, CampaignResume, CampaignRun, On};
+pub use self::events::{Events, Runs};
 #[cfg(feature = "ros")]
 pub use self::manage::Manage;
 pub use self::new::{Language, New};
@@ -111,6 +113,13 @@ pub enum Command {
     Store {
         #[command(subcommand)]
         what: Store,
+    },
+    /// List what happened to robots, and why: stops, faults, links, late bursts
+    Events(Events),
+    /// Delete old run directories, by age and size
+    Runs {
+        #[command(subcommand)]
+        what: Runs,
     },
     /// Decide whether new runs are slower than a baseline; for CI
     Gate(gate::Gate),
@@ -365,6 +374,9 @@ pub struct Doctor {
     /// /var/lib/takt/doctor.json]
     #[arg(long)]
     pub state: Option<PathBuf>,
+    /// List which command may do what as this user, by trying it, and the line that mends each
+    #[arg(long, conflicts_with_all = ["apply", "revert", "wait", "state"])]
+    pub rights: bool,
     /// Print the findings as JSON
     #[arg(long)]
     pub json: bool,

@@ -123,6 +123,8 @@ fn command() -> ExitCode {
         Command::Campaign { what } => commands::campaign::run(&what),
         Command::Kernels { what } => commands::kernels::run(&what),
         Command::Compare(compare) => commands::compare::run(&compare),
+        Command::Events(events) => commands::events::run(&events),
+        Command::Runs { what } => commands::runs::run(&what),
         Command::History(history) => commands::history::run(&history),
         Command::Gate(gate) => commands::gate::run(&gate),
         #[cfg(feature = "store")]

@@ -13,7 +13,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Measure", &["bench", "campaign", "kernels"]),
     ("Find out why", &["watch", "trace", "ethercat", "doctor"]),
     ("Keep it on time", &["tune", "manage", "goals", "clock", "gate", "history"]),
-    ("Data", &["report", "compare", "export", "store"]),
+    ("Data", &["events", "runs", "report", "compare", "export", "store"]),
     ("Devices", &["simulate", "segment", "workload", "record", "background", "gpu"]),
 ];
 

@@ -40,7 +40,7 @@ pub fn examine(options: &Options) -> Result<Report, DoctorError> {
     checks.extend(tried(&rights::fifo));
     checks.extend(tried(&rights::deadline));
     checks.extend(tried(&rights::memory_lock));
-    checks.extend(tried(&|| rights::dma_latency(&tree)));
+    checks.extend(tried(&|| rights::dma_latency_in(&tree)));
     checks.extend([
         cpus::governor(&tree),
         cpus::idle(&tree),

@@ -25,7 +25,7 @@ mod network;
 mod options;
 mod processor;
 mod report;
-mod rights;
+pub mod rights;
 pub mod setting;
 mod text;
 mod threads;

@@ -26,7 +26,8 @@ fn shown(limit: u64) -> String {
     if limit == libc::RLIM_INFINITY { "unlimited".into() } else { limit.to_string() }
 }
 
-pub(crate) fn fifo() -> Check {
+/// Real-time policies.
+pub fn fifo() -> Check {
     let check = Check::new(
         "policy_fifo",
         "Real-time policies",
@@ -46,7 +47,8 @@ pub(crate) fn fifo() -> Check {
     }
 }
 
-pub(crate) fn deadline() -> Check {
+/// Reservations.
+pub fn deadline() -> Check {
     let check = Check::new(
         "policy_deadline",
         "SCHED_DEADLINE",
@@ -60,7 +62,8 @@ pub(crate) fn deadline() -> Check {
     }
 }
 
-pub(crate) fn memory_lock() -> Check {
+/// Locked memory.
+pub fn memory_lock() -> Check {
     let check = Check::new(
         "memory_lock",
         "Memory locking",
@@ -81,7 +84,12 @@ pub(crate) fn memory_lock() -> Check {
     )
 }
 
-pub(crate) fn dma_latency(tree: &Tree) -> Check {
+/// CPUs kept out of deep idle states, on this machine.
+pub fn dma_latency() -> Check {
+    dma_latency_in(&Tree::new(std::path::Path::new("/")))
+}
+
+pub(crate) fn dma_latency_in(tree: &Tree) -> Check {
     let check = Check::new(
         "dma_latency",
         "PM QoS",
@@ -111,7 +119,7 @@ mod tests {
     fn trying_leaves_nothing_behind() {
         let before = (Policy::read(0).unwrap(), memory::locked_bytes());
         let tree = Tree::new(std::path::Path::new("/"));
-        for check in [fifo(), deadline(), memory_lock(), dma_latency(&tree)] {
+        for check in [fifo(), deadline(), memory_lock(), dma_latency_in(&tree)] {
             assert!(!check.evidence.is_empty());
             // Whatever is refused comes with a way out.
             assert_eq!(check.fix.is_some(), matches!(check.status, Status::Warn | Status::Fail), "{check:?}");

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
+use super::State;
 use crate::enact::Overrun;
 use crate::plan::{ChainPlan, ChainState, Decision, Plan, Step};
 
@@ -40,9 +41,46 @@ struct Line<'a> {
 /// Lines kept for screens.
 const RECENT: usize = 40;
 
+/// A change of what is promised of a chain, for whoever operates the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The chain is guaranteed.
+    Guaranteed {
+        /// Its name.
+        chain: String,
+    },
+    /// The chain was guaranteed and is not any more.
+    GuaranteeLost {
+        /// Its name.
+        chain: String,
+        /// What was seen.
+        why: String,
+    },
+    /// The chain goes on at best effort, in the declared order.
+    Degraded {
+        /// Its name.
+        chain: String,
+        /// What did not fit.
+        why: String,
+    },
+    /// The kernel has something else than asked.
+    NotAsAsked {
+        /// What.
+        difference: String,
+    },
+}
+
+/// Who is told of changes.
+pub type Listener = Box<dyn FnMut(u64, Change) + Send>;
+
 /// Destination of the log.
 #[derive(Default)]
 pub struct Log {
+    listener: Option<Listener>,
+    /// How each chain stood when it was last told.
+    stood: Vec<(String, State)>,
+    /// Differences that were told.
+    differed: Vec<String>,
     text: Option<Box<dyn Write + Send>>,
     json: Option<Box<dyn Write + Send>>,
     /// Last message on each chain: repeated only when it changes.
@@ -66,7 +104,55 @@ impl Log {
         Self { text, json, ..Self::default() }
     }
 
+    /// Also tells `tell` of changes of what is promised, with their time (CLOCK_MONOTONIC).
+    #[must_use]
+    pub fn informing(self, listener: Listener) -> Self {
+        Self { listener: Some(listener), ..self }
+    }
+
+    /// The changes in a record.
+    fn changes(&mut self, record: &Record<'_>) -> Vec<Change> {
+        match record {
+            Record::Chain { chain, state, why } => self.stands(chain, *state, why).into_iter().collect(),
+            Record::Enacted { enacted, .. } => {
+                let now: Vec<String> = enacted.differences.iter().map(ToString::to_string).collect();
+                let new = now.iter().filter(|one| !self.differed.contains(one)).cloned();
+                let changes = new.map(|difference| Change::NotAsAsked { difference }).collect();
+                self.differed = now;
+                changes
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn stands(&mut self, chain: &str, state: State, why: &str) -> Option<Change> {
+        let before = match self.stood.iter_mut().find(|(name, _)| name == chain) {
+            Some((_, stood)) => std::mem::replace(stood, state),
+            None => {
+                self.stood.push((chain.to_owned(), state));
+                State::Learning
+            }
+        };
+        let (chain, why) = (chain.to_owned(), why.to_owned());
+        match state {
+            _ if state == before => None,
+            State::Guaranteed => Some(Change::Guaranteed { chain }),
+            State::Degraded => Some(Change::Degraded { chain, why }),
+            _ if before == State::Guaranteed => {
+                let why = if why.is_empty() { state.words().to_owned() } else { format!("{state}: {why}") };
+                Some(Change::GuaranteeLost { chain, why })
+            }
+            _ => None,
+        }
+    }
+
     pub(super) fn record(&mut self, at_ns: u64, record: &Record<'_>) {
+        if self.listener.is_some() {
+            let changes = self.changes(record);
+            if let Some(listener) = &mut self.listener {
+                changes.into_iter().for_each(|change| listener(at_ns, change));
+            }
+        }
         let wall_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |passed| passed.as_secs_f64());
         let day_s = wall_s as u64 % 86_400;
         let stamp = format!("{:02}:{:02}:{:02}", day_s / 3600, day_s / 60 % 60, day_s % 60);
@@ -194,5 +280,45 @@ fn logged_of(chain: &ChainPlan) -> String {
         ChainState::NotFound { why, near_misses } => {
             format!("NOT FOUND: {why}; there are: {}", near_misses.join(", "))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[test]
+    fn changes_of_a_promise_are_told_once() {
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&reported);
+        let mut log = Log::default()
+            .informing(Box::new(move |at_ns, change| kept.lock().unwrap().push((at_ns, change))));
+        let states = [
+            (State::Learning, ""),
+            (State::Guaranteed, ""),
+            (State::Guaranteed, ""),
+            (State::Refuted, "an execution time above its curve"),
+            (State::Guaranteed, ""),
+            (State::Ended, ""),
+            (State::Learning, ""),
+            (State::Degraded, "CPU 1 is full"),
+            (State::Degraded, "CPU 1 is full"),
+            (State::Learning, ""),
+        ];
+        for (at_ns, (state, why)) in states.into_iter().enumerate() {
+            log.record(at_ns as u64, &Record::Chain { chain: "a", state, why });
+        }
+        let chain = || "a".to_owned();
+        let lost = |why: &str| Change::GuaranteeLost { chain: chain(), why: why.to_owned() };
+        let expected = [
+            (1, Change::Guaranteed { chain: chain() }),
+            (3, lost("REFUTED: an execution time above its curve")),
+            (4, Change::Guaranteed { chain: chain() }),
+            (5, lost("ended")),
+            (7, Change::Degraded { chain: chain(), why: "CPU 1 is full".to_owned() }),
+        ];
+        assert_eq!(*reported.lock().unwrap(), expected);
     }
 }

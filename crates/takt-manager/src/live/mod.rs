@@ -45,7 +45,7 @@ mod verdict;
 
 pub use assumption::{Assumption, Interval, Standing, State};
 pub use drive::Drive;
-pub use log::Log;
+pub use log::{Change, Listener, Log};
 pub use status::{BUCKETS_NS, Board, BoundSum, ChainStatus, Cost, ReservationStatus, Run, Status};
 pub use types::{Error, Finished, Options};
 

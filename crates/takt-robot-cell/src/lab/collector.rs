@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use takt_lab::LabError;
 use takt_lab::collect::{Recorders, Rows, Sample, until_stopped};
 use takt_lab::jobs::JobReporter;
 use takt_lab::keeper::{MAX_ROWS, Window, rows_kept};
+use takt_lab::{Happening, LabError};
 use takt_link_rtde::RobotState;
 use takt_perception::process::{EventKind, Record};
 use takt_rt::clock::monotonic_ns;
@@ -22,13 +22,13 @@ use super::rows::{
 };
 use super::run::{PERCEPTION_TASK, SSM_TASK};
 use super::summary::ReactionRow;
-use super::tally::{Rules, TALLY_FILE, Tally};
+use super::tally::{Change, Rules, TALLY_FILE, Tally, fault_text};
 use super::worker_rows::{GPU_EVENTS, GPU_FRAMES, WorkerRow};
 use crate::cell::Records;
 use crate::guard::SsmFacts;
 use crate::reaction::Reaction;
 use crate::records::{FrameRecord, SsmJob};
-use crate::ssm::{Decision, SsmConfig, terms};
+use crate::ssm::{Decision, Fault, SsmConfig, terms};
 use crate::tasks::TaskSet;
 use crate::view::{CameraList, CellStatus, Label, ProtectiveStatus, ReactionStatus, ThreadSummary};
 
@@ -141,6 +141,9 @@ pub struct CellCollector {
     board: Board,
     live: CellStatus,
     last_job: Option<SsmJob>,
+    /// The robot has moved within the window, and what the last job did not trust.
+    has_moved: bool,
+    fault: Option<Fault>,
     begun: Instant,
     job_batch: Vec<SsmJob>,
     frame_batch: Vec<FrameRecord>,
@@ -205,6 +208,8 @@ impl CellCollector {
             board,
             live,
             last_job: None,
+            has_moved: false,
+            fault: None,
             begun: Instant::now(),
             job_batch: Vec::with_capacity(BATCH),
             frame_batch: Vec::with_capacity(BATCH),
@@ -320,6 +325,7 @@ impl CellCollector {
             self.reporter.job(&SSM_TASK, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
             self.series.jobs.push(job);
             self.tally.job(job, window_ns, &mut |reaction| reactions.push(*reaction));
+            self.report_change(job);
         }
         self.keep_reactions(&mut reactions)?;
         self.last_job = jobs.last().copied().or(self.last_job);
@@ -328,6 +334,38 @@ impl CellCollector {
         frames.clear();
         (self.job_batch, self.frame_batch, self.reaction_batch) = (jobs, frames, reactions);
         Ok(any)
+    }
+
+    /// Tells those who operate the robot what this job changed.
+    fn report_change(&mut self, job: &SsmJob) {
+        let decision = &job.decision;
+        let name = |camera: u32| self.tally.camera_name(camera);
+        match self.tally.ssm.change.clone() {
+            Some(Change::Stopped(cause)) => {
+                let more = match decision.fault {
+                    Some(_) => String::new(),
+                    None => format!(": {}", stop_reason(decision, name)),
+                };
+                self.window.report_event(Happening::Stop, job.end_ns, format!("{cause}{more}"));
+            }
+            // The first motion is none after a stop.
+            Some(Change::GoesOn) if self.has_moved => {
+                self.window.report_event(
+                    Happening::Recovery,
+                    job.end_ns,
+                    "all inputs are trusted and clear".to_owned(),
+                );
+            }
+            // Another cause than that of the stop, while it stands.
+            None if decision.fault != self.fault && self.has_moved => {
+                if let Some(fault) = decision.fault.filter(|_| decision.stop) {
+                    self.window.report_event(Happening::Fault, job.end_ns, fault_text(&fault, name));
+                }
+            }
+            _ => {}
+        }
+        self.has_moved |= self.tally.ssm.change == Some(Change::GoesOn);
+        self.fault = decision.fault;
     }
 
     fn keep_reactions(&mut self, reactions: &mut Vec<Reaction>) -> Result<(), LabError> {
@@ -354,6 +392,7 @@ impl CellCollector {
             let file = if record.kind == EventKind::Answered { &mut *answers } else { &mut *events };
             file.push(|| WorkerRow::from(record))?;
             self.tally.worker.see(record, window_ns);
+            report_worker(record);
         }
         Ok(!batch.is_empty())
     }
@@ -402,6 +441,23 @@ impl CellCollector {
         }
         self.board.status.publish(monotonic_ns(), *live);
     }
+}
+
+/// Tells those who operate the cell what becomes of the perception process; single frames are in
+/// the verdict.
+fn report_worker(record: &Record) {
+    let (kind, what) = match record.kind {
+        EventKind::Hung => (Happening::Fault, "hangs"),
+        EventKind::Crashed => (Happening::Fault, "has ended"),
+        EventKind::Lost => (Happening::Fault, "has lost its device"),
+        EventKind::RestartFailed => (Happening::Fault, "could not be started again"),
+        EventKind::BreakerOpen => (Happening::Fault, "is not asked for a while"),
+        EventKind::GivenUp => (Happening::Fault, "is given up for this run"),
+        EventKind::Restarted => (Happening::Link, "has been started again"),
+        EventKind::BreakerClosed => (Happening::Link, "is asked again"),
+        _ => return,
+    };
+    takt_lab::report_event(kind, record.time_ns, None, format!("the perception process {what}"));
 }
 
 /// The formula for the page.

@@ -431,6 +431,7 @@ impl Running for Working {
 
     fn tick(&mut self, _session: &mut Session, _open: bool) -> Result<(), LabError> {
         self.watch.punctual_turn(&self.cell);
+        self.watch.report_cameras(&self.cell, &self.names);
         let so_far = self.watch.so_far(&self.cell, &self.names, self.facts.losses.max_link_losses);
         *self.troubles.lock().unwrap_or_else(PoisonError::into_inner) =
             self.troubles_before.iter().cloned().chain(so_far).collect();

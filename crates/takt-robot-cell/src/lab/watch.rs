@@ -3,8 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use takt_lab::Happening;
 use takt_link_camera::{CameraFeed, FeedState, FeedStatus};
 use takt_link_rtde::client::LinkEvent;
+use takt_rt::clock::monotonic_ns;
 
 use crate::Cell;
 
@@ -22,6 +24,8 @@ pub(super) struct Watch {
     first_loss: Option<String>,
     ended: Vec<bool>,
     last_turn: Instant,
+    /// What has been told of each camera.
+    reported: Vec<Option<String>>,
     /// Longest time between two turns of the loop: together with a pause of the SSM task it reports
     /// of a process that stood still.
     pub longest_still: Duration,
@@ -35,6 +39,7 @@ impl Watch {
             lost: 0,
             first_loss: None,
             ended: vec![false; cameras],
+            reported: vec![None; cameras],
             last_turn: Instant::now(),
             longest_still: Duration::ZERO,
         }
@@ -47,6 +52,7 @@ impl Watch {
                 self.lost += 1;
                 self.first_loss.get_or_insert_with(|| reason.clone());
             }
+            report_link(&event);
             match self.events.len() {
                 0..EVENTS_KEPT => self.events.push(format!("{event:?}")),
                 _ => self.events_left_out += 1,
@@ -54,6 +60,22 @@ impl Watch {
         }
         for (ended, feed) in self.ended.iter_mut().zip(cell.feeds()) {
             *ended |= feed.state() == FeedState::Ended;
+        }
+    }
+
+    /// Tells those who operate the cell of cameras that were lost and that came back.
+    pub(super) fn report_cameras(&mut self, cell: &Cell, names: &[String]) {
+        let feeds = cell.feeds().iter().zip(names).zip(&self.ended).zip(&mut self.reported);
+        for (((feed, name), ended), reported) in feeds {
+            let found = match feed.status() {
+                FeedStatus::Starting => None,
+                _ => camera(feed, name, *ended),
+            };
+            if found != *reported {
+                let cause = found.clone().unwrap_or_else(|| format!("camera {name} delivers again"));
+                takt_lab::report_event(Happening::Link, monotonic_ns(), None, cause);
+                *reported = found;
+            }
         }
     }
 
@@ -98,6 +120,19 @@ impl Watch {
         }
         reported
     }
+}
+
+/// The first connection is none that has changed: a run tells of its start.
+fn report_link(event: &LinkEvent) {
+    let (at_ns, cause) = match event {
+        LinkEvent::Connected { at_ns, version } => {
+            (*at_ns, format!("connected to the controller ({version})"))
+        }
+        LinkEvent::Lost { at_ns, reason } => (*at_ns, format!("the robot link is lost: {reason}")),
+        LinkEvent::Retry { at_ns, reason } => (*at_ns, format!("connecting again failed: {reason}")),
+        LinkEvent::Message { at_ns, text } => (*at_ns, format!("the controller says: {text}")),
+    };
+    takt_lab::report_event(Happening::Link, at_ns, None, cause);
 }
 
 /// Images that a recording has and that were no frames. They are in the counts of dropped frames;

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use takt_lab::LabError;
 use takt_lab::collect::{Recorders, Rows, Sample, until_stopped};
 use takt_lab::jobs::JobReporter;
 use takt_lab::keeper::{Window, rows_kept};
 use takt_lab::releases::{Job, Releases, Seen};
+use takt_lab::{Happening, LabError};
 use takt_link_ethercat::control::{ExchangeMode, LateAnswer, LinkEvent};
 use takt_link_ethercat::segment::Truth;
+use takt_rt::clock::monotonic_ns;
 use takt_rt::ring::Consumer;
 use takt_rundir::{Measure, RunDir};
 
@@ -22,6 +23,7 @@ use super::latency::{Joiner, Latencies, LatencyRow};
 use super::rows::{Before, CYCLES, CycleRow, LATENCIES};
 use super::run::TASK;
 use crate::run::CycleRecord;
+use crate::safety::StopReason;
 
 /// Period of draining the rings.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -105,6 +107,8 @@ pub(super) struct WalkCollector {
     joiner: Joiner,
     late_joiner: LateJoiner,
     before: Option<Before>,
+    /// Why the robot has stopped, if it has.
+    stopped: Option<StopReason>,
     sendings: Sendings,
     /// Frames that were sent within the window and came after they had counted as lost.
     found: u64,
@@ -187,6 +191,7 @@ impl WalkCollector {
             latency_recorders: Recorders::open(dir, measures, window, latency_sample)?,
             joiner: Joiner::default(),
             before: None,
+            stopped: None,
             sendings: Sendings::default(),
             found: 0,
             period_ns,
@@ -231,6 +236,7 @@ impl WalkCollector {
             taken += truth.take_into(&mut truths, BATCH);
         }
         for event in events {
+            takt_lab::report_event(Happening::Link, monotonic_ns(), None, event.to_string());
             if self.collected.events.len() < MAX_EVENTS {
                 self.collected.events.push(event.to_string());
             } else {
@@ -274,7 +280,17 @@ impl WalkCollector {
         Ok(taken > 0)
     }
 
+    /// Tells those who operate the robot that it stops by itself: whoever asked it to knows.
+    fn report_stop(&mut self, record: &CycleRecord) {
+        let reason = record.reason.filter(|reason| *reason != StopReason::Asked);
+        if let (Some(reason), None) = (reason, self.stopped) {
+            self.window.report_event(Happening::Stop, record.end_ns, reason.to_string());
+        }
+        self.stopped = self.stopped.or(record.reason);
+    }
+
     fn cycle(&mut self, record: &CycleRecord) -> Result<(), LabError> {
+        self.report_stop(record);
         self.joiner.cycle(record);
         self.reporter.job(&TASK, 0, [record.planned_ns, record.wake_ns, record.end_ns]);
         let CycleRecord { planned_ns, wake_ns, end_ns, skipped, .. } = *record;

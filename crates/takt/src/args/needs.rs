@@ -48,6 +48,13 @@ Takes from minutes to hours, and months for the shipped daq-long; --dry-run prin
 was stopped. --virtual needs QEMU. Factors that change policies, CPUs or tunings need root. --on slurm needs Slurm's commands and a --runs \
 folder that all nodes see; a factor kernel or label.NAME then asks for nodes with the feature of its value's name, and boot.NAME for NAME=VALUE.";
 
+/// `takt events`
+pub const EVENTS: &str = "\
+`run`, `manage` and `watch --flight-recorder` write them to journald (TAKT_EVENT=) and to a file of at most 20 MiB in the folder `events` of \
+/var/lib/takt for root, else of $XDG_STATE_HOME/takt; TAKT_EVENTS names another folder. Times are local.
+
+Exit status: 0 shown; 1 something in the files is not legible.";
+
 /// `takt gate`
 pub const GATE: &str = "\
 The gate compares runs, not samples: many short runs show more than a few long ones. Begin with 20 baseline runs and 10 new ones of a few \

@@ -16,6 +16,9 @@ use crate::args::Doctor;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 pub fn run(args: &Doctor) -> CommandResult {
+    if args.rights {
+        return super::rights::run(args.json, args.check);
+    }
     if args.revert {
         may_change("doctor --revert")?;
     }

@@ -26,7 +26,7 @@ use takt_stats::{Part, Verdict, VerdictReport, overall};
 use takt_view::ViewExit;
 use takt_view::terminal;
 
-use super::{CommandResult, stop_flag};
+use super::{CommandResult, service, stop_flag};
 use crate::args;
 use crate::print;
 use crate::registry::ROBOTS;
@@ -356,7 +356,7 @@ fn options(args: &args::Manage) -> Result<Options, Box<dyn std::error::Error>> {
     };
     let mut options = Options {
         observe: args.observe,
-        log: Log::new(text, json),
+        log: Log::new(text, json).informing(Box::new(takt_robot_ros::notices::report)),
         watchdog: Some(watchdog_command),
         kept: super::outputs::kept(args)?,
         ..Options::default()
@@ -384,6 +384,9 @@ fn keep<S: Source>(
 where
     Live<S>: Drive,
 {
+    let _reporting = service::begin_about("manage", &goals_name(args), None);
+    let (turns, line) = (live.board(), live.board());
+    let vouching = service::Vouching::start(move || turns.read().at_ns, move || line.read().line());
     let _server = match args.metrics {
         Some(address) => {
             let page = Some(takt_robot_ros::view::live_page as metrics::Page);
@@ -407,6 +410,8 @@ where
     let screen = args.screen.then(|| show(live.board(), Arc::clone(ended)));
     let outcome = live.drive(ended);
     ended.store(true, Ordering::Release);
+    drop(vouching);
+    takt_service::notify::stopping("restores what was changed");
     at_end(live.source_mut());
     if outcome.is_ok() {
         // The last events, and a plan if there was none yet.
@@ -426,8 +431,18 @@ where
         super::otlp::of_manager::conclude(&telemetry, &finished.status, &known);
         telemetry.finish();
     }
+    service::ended(match &outcome {
+        Ok(()) => Ok(finished.status.verdict().sentence()),
+        Err(error) => Err(error.to_string()),
+    });
     outcome?;
     Ok(finished)
+}
+
+/// The name of the goals file, as operators call what is managed.
+fn goals_name(args: &args::Manage) -> String {
+    let stem = args.goals.as_deref().and_then(Path::file_stem);
+    stem.map_or_else(|| "manage".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }
 
 /// The status on the terminal. The user ends the manager with the screen.

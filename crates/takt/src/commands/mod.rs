@@ -28,6 +28,7 @@ pub mod demo;
 pub mod doctor;
 #[cfg(feature = "humanoid")]
 pub mod ethercat;
+pub mod events;
 pub mod export;
 mod failed;
 pub mod gate;
@@ -50,9 +51,12 @@ pub mod query;
 #[cfg(feature = "cell")]
 pub mod record;
 pub mod report;
+mod rights;
 pub mod run;
+pub mod runs;
 #[cfg(feature = "humanoid")]
 pub mod segment;
+mod service;
 pub mod simulate;
 #[cfg(feature = "store")]
 pub mod store;

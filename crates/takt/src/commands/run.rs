@@ -17,7 +17,7 @@ use takt_trace::Thresholds;
 #[cfg(feature = "otlp")]
 use super::otlp;
 use super::tidy::Tidy;
-use super::{CommandResult, failed, stop_flag};
+use super::{CommandResult, failed, service, stop_flag};
 use crate::args::{Run, Shown};
 use crate::ending::PARENT_GONE;
 use crate::print;
@@ -83,6 +83,8 @@ pub fn run(args: &Run) -> CommandResult {
         let wanted = telemetry.is_some().then(|| live.clone());
         (RunOptions { live: wanted, ..options }, telemetry, live, known)
     };
+    // A run of a bench or campaign is that one's affair.
+    let _reporting = args.parent.is_none().then(|| service::begin("run"));
     let mut progress = print::RobotProgress::new(args.view == Shown::Terminal && robot.kind().has_views);
     let _tidy = Tidy::before(&args.runs);
     let mut see = |event: Event<'_>| progress.see(&event);

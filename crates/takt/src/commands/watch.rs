@@ -16,7 +16,7 @@ use takt_watch::{FollowBy, Options, Recording, Report, Settings, Target, TraceOp
 
 #[cfg(feature = "otlp")]
 use super::otlp;
-use super::{CommandResult, stop_flag};
+use super::{CommandResult, service, stop_flag};
 use crate::args;
 use crate::print;
 
@@ -48,6 +48,9 @@ pub fn run(args: &args::Watch) -> CommandResult {
     };
     let command: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     let label = takt_watch::label(&target, &command.join(" "));
+    // Told as events: of a recorder for weeks, and of what systemd has started.
+    takt_service::notify::begin();
+    let serves = args.flight_recorder || takt_service::notify::is_on();
     let microseconds = |us: Option<f64>| us.map(|us| (us * 1e3) as u64);
     let settings = Settings {
         links,
@@ -55,7 +58,7 @@ pub fn run(args: &args::Watch) -> CommandResult {
         late_ns: microseconds(args.late_us),
         deadline_ns: microseconds(args.deadline_us),
         follow: if args.all_events { FollowBy::Events } else { FollowBy::Auto },
-        live: args.screen || reported(args),
+        live: args.screen || reported(args) || serves,
         histograms: reported(args),
         probes: args.gc,
         declared: true,
@@ -78,6 +81,17 @@ pub fn run(args: &args::Watch) -> CommandResult {
     if args.flight_recorder {
         recording = recording.without_rows();
     }
+    let _reporting =
+        serves.then(|| service::begin_about("watch", &target.to_string(), Some(recording.path())));
+    let mut late = service::LateLoops::default();
+    let mut informed = move |report: &Report| {
+        if serves {
+            takt_service::notify::ready("watches");
+            takt_service::notify::alive();
+            takt_service::notify::status(&report.summary());
+            late.see(report);
+        }
+    };
     let latest = Latest::default();
     #[cfg(feature = "otlp")]
     let telemetry = {
@@ -89,9 +103,15 @@ pub fn run(args: &args::Watch) -> CommandResult {
         })?
     };
     let watched = match args.screen {
-        true => on_screen(&options, &stop, &mut recording, &latest),
-        false => watch(&options, &stop, Some(&mut recording), &mut |report| keep(&latest, report)),
+        true => on_screen(&options, &stop, &mut recording, &latest, &mut informed),
+        false => watch(&options, &stop, Some(&mut recording), &mut |report| {
+            informed(report);
+            keep(&latest, report);
+        }),
     };
+    if serves {
+        service::ended(watched.as_ref().map(Report::summary).map_err(ToString::to_string));
+    }
     let ended = child.as_mut().map(|child| ended(child, &stop)).transpose()?;
     output.show();
     let mut report = match watched {
@@ -287,6 +307,7 @@ fn on_screen(
     stop: &Arc<AtomicBool>,
     recording: &mut Recording,
     latest: &Latest,
+    informed: &mut dyn FnMut(&Report),
 ) -> Result<Report, takt_watch::WatchError> {
     use takt_view::{ViewExit, terminal};
 
@@ -306,7 +327,10 @@ fn on_screen(
             }
         })
     };
-    let report = watch(options, stop, Some(recording), &mut |report| keep(latest, report));
+    let report = watch(options, stop, Some(recording), &mut |report| {
+        informed(report);
+        keep(latest, report);
+    });
     ended.store(true, Ordering::Release);
     // The terminal is given back before anything else is printed.
     let _ = screen.join();
@@ -319,9 +343,13 @@ fn on_screen(
     stop: &Arc<AtomicBool>,
     recording: &mut Recording,
     latest: &Latest,
+    informed: &mut dyn FnMut(&Report),
 ) -> Result<Report, takt_watch::WatchError> {
     eprintln!(
         "takt: --screen: this program was built without screens (feature `ros`); watching continues without it"
     );
-    watch(options, stop, Some(recording), &mut |report| keep(latest, report))
+    watch(options, stop, Some(recording), &mut |report| {
+        informed(report);
+        keep(latest, report);
+    })
 }

@@ -64,6 +64,7 @@ mod refusals;
 mod registry;
 mod resume;
 mod ros2_truth;
+mod service;
 mod servo;
 mod simulate;
 mod store;

@@ -64,6 +64,10 @@ const ROWS: [(&str, Tested); 13] = [
         ),
     ),
     ("recordings", Tested::Here),
+    (
+        "event files",
+        Tested::In("crates/takt-service/src/store.rs", "what_somebody_planted_is_neither_read_nor_written"),
+    ),
     ("run folders", Tested::Here),
     (
         "locks",

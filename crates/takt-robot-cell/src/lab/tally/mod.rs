@@ -15,6 +15,7 @@ use crate::ssm::MAX_CAMERAS;
 
 pub use camera::{CameraRule, CameraTally};
 pub use ssm::SsmTally;
+pub(crate) use ssm::{Change, fault_text};
 pub use steal::StealTally;
 
 use super::worker_rows::WorkerTally;

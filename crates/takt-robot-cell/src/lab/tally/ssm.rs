@@ -40,6 +40,18 @@ pub struct SsmTally {
     pub breach_to_stop: Recorder,
     last: Option<Last>,
     moving: bool,
+    /// What the last job within the window changed, for whoever tells it.
+    #[serde(skip)]
+    pub(crate) change: Option<Change>,
+}
+
+/// A change that those who operate the robot are told of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The robot was brought from moving to standing, for this cause.
+    Stopped(String),
+    /// From standing to moving.
+    GoesOn,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -75,6 +87,7 @@ impl SsmTally {
             breach_to_stop: Recorder::compact(None)?,
             last: None,
             moving: false,
+            change: None,
         })
     }
 
@@ -108,6 +121,7 @@ impl SsmTally {
                 published_ns = found;
             }
         }
+        self.change = None;
         if !inside(window_ns, job.planned_ns) {
             return;
         }
@@ -153,10 +167,15 @@ impl SsmTally {
         }
         if self.moving && decision.stop {
             let breach = decision.breach && fault.is_none();
-            *self.stop_causes.entry(fault.unwrap_or_else(|| "separation".to_owned())).or_default() += 1;
+            let cause = fault.unwrap_or_else(|| "separation".to_owned());
+            self.change = Some(Change::Stopped(cause.clone()));
+            *self.stop_causes.entry(cause).or_default() += 1;
             if let Some(published_ns) = published_ns.filter(|_| breach) {
                 self.breach_to_stop.record(end_ns.saturating_sub(published_ns));
             }
+        }
+        if !self.moving && !decision.stop {
+            self.change = Some(Change::GoesOn);
         }
         self.moving = !decision.stop;
     }
