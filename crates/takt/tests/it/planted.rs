@@ -26,7 +26,7 @@ enum Tested {
 }
 
 /// Rows of the table by what they begin with.
-const ROWS: [(&str, Tested); 13] = [
+const ROWS: [(&str, Tested); 14] = [
     (
         "probe files",
         Tested::In(
