@@ -16,7 +16,9 @@ fn given_to_takt(line: &str) -> Option<Vec<String>> {
     let line = line.split(" #").next()?.trim();
     let after = line.strip_prefix("cargo run --release -- ").or_else(|| line.strip_prefix("takt "))?;
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
-    for c in after.split(" | ").next()?.chars() {
+    // What takes its output is no argument.
+    let own = after.split(" | ").next()?.split(" > ").next()?;
+    for c in own.chars() {
         match (c, quote) {
             (' ', None) => words.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty())),
             ('"' | '\'', None) => quote = Some(c),

@@ -601,7 +601,7 @@ fn alarms_are_about_metrics_that_exist() {
     assert!(names.len() >= 9);
     for name in names {
         let plain = name.strip_suffix("_total").unwrap_or(name);
-        let of_otlp = plain.replace('_', ".");
+        let of_otlp = format!("\"{}\"", plain.replace('_', "."));
         let known = page.contains(&format!("\"{name}\"")) || telemetry.contains(&of_otlp);
         assert!(known, "{name} is no metric");
     }
