@@ -107,7 +107,7 @@ impl Watch {
             .then(|| format!("the robot link was lost {} times; first: {why}", self.lost))
     }
 
-    /// Faults, one sentence each. The robot link may be lost `most_link_losses` times.
+    /// Faults, one sentence each. The robot link may be lost `max_link_losses` times.
     pub(super) fn troubles(&mut self, cell: &Cell, names: &[String], max_link_losses: u64) -> Vec<String> {
         self.turn(cell);
         let mut reported: Vec<String> = self.link_lost(max_link_losses).into_iter().collect();
