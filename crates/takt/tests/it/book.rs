@@ -54,7 +54,7 @@ fn the_front_door_is_short_and_ci_runs_its_second_command() {
     let at = commands.windows(2).position(both);
     let at = at.unwrap_or_else(|| panic!("{TWO_COMMANDS:?} do not follow each other: {commands:?}"));
     // Before them stands what needs no compiler.
-    assert!(commands[..at].iter().any(|line| line.starts_with("pip install takt")), "{commands:?}");
+    assert!(commands[..at].iter().any(|line| line.starts_with("pip install ./takt_program")), "{commands:?}");
     let ci = fs::read_to_string(root().join(".ci/run")).unwrap();
     assert!(ci.lines().any(|line| line.starts_with("cargo test --workspace")), "CI runs another command");
 }
