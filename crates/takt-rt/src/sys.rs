@@ -94,8 +94,8 @@ pub(crate) fn sysctl(name: &str) -> Option<i64> {
     fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok()
 }
 
-/// Thread id of the caller.
+/// Thread id of the caller. By number: glibc has a function for it since 2.30 only.
 pub(crate) fn gettid() -> i32 {
-    // SAFETY: gettid has no preconditions.
-    unsafe { libc::gettid() }
+    // SAFETY: gettid takes nothing and has no preconditions.
+    unsafe { libc::syscall(libc::SYS_gettid) as libc::pid_t }
 }
