@@ -102,6 +102,7 @@ impl Coarse {
                  and causes are not known"
                     .to_owned(),
             ],
+            doubts: Vec::new(),
             exit_status: None,
             exit_signal: None,
             ended_by_itself: None,

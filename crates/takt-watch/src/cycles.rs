@@ -40,6 +40,10 @@ const POLLS_NS: f64 = 1e6;
 /// The cycles of a loop that polls are so many times longer than its sleeps.
 const POLLS_PER_CYCLE: f64 = 1.8;
 
+/// The mean distance of cycles may differ by so much from a period that the user reported. A thread
+/// that sleeps *for* its period exceeds it by its own work; more than this is another period.
+const PASSED_TOLERANCE: f64 = 0.05;
+
 /// More cycles in a period, on average, are no cycles of it.
 const MAX_PER_PERIOD: f64 = 1.5;
 
@@ -151,6 +155,15 @@ fn missed(distance: f64, period: &Period) -> (u64, u64) {
     (beyond as u64, off.fold(f64::INFINITY, f64::min) as u64)
 }
 
+/// Cycles held against a reported period: the time that they took, how many of them were due in it,
+/// and how many came.
+#[derive(Debug, Clone, Copy, Default)]
+struct Held {
+    sum_ns: f64,
+    due: u64,
+    came: u64,
+}
+
 /// Distances between the newest releases of a loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Intervals {
@@ -169,6 +182,10 @@ pub struct Cycles {
     pub rhythm: Option<Rhythm>,
     /// The period was reported by the user.
     is_reported: bool,
+    /// Its wake-ups have a period of their own, whatever the user reported.
+    has_own: bool,
+    /// Its cycles, held against that period.
+    held: Held,
     open: Option<Open>,
     next: u64,
     /// Releases that did not come.
@@ -266,6 +283,37 @@ impl Cycles {
         (periods > SILENT).then_some((silent_ns, periods as u64))
     }
 
+    /// Whether the period that the user reported applies to this thread.
+    pub(crate) fn takes_passed(&self) -> bool {
+        self.is_reported
+    }
+
+    /// Whether its wake-ups have a period of their own, whatever the user reported.
+    pub(crate) fn has_own_period(&self) -> bool {
+        self.has_own
+    }
+
+    /// Mean distance of its cycles, nanoseconds, if it contradicts the period `passed_ns` that the
+    /// user reported. Releases that were counted as missing contradict nothing.
+    pub(crate) fn contradicts(&self, passed_ns: f64) -> Option<f64> {
+        if !self.is_reported {
+            // It wakes up more seldom than a loop of that period.
+            let (from_ns, to_ns) = self.span_ns?;
+            let came = self.next.checked_sub(1).filter(|&came| came >= period::FEWEST as u64)?;
+            return Some(to_ns.saturating_sub(from_ns) as f64 / came as f64);
+        }
+        let Held { sum_ns, due, came } = self.held;
+        if came < period::FEWEST as u64 {
+            return None;
+        }
+        let is_near = |ns: f64| (ns / passed_ns - 1.0).abs() <= PASSED_TOLERANCE;
+        let came_ns = sum_ns / came as f64;
+        // Of groups that repeat the user may mean the whole.
+        let group = self.rhythm.and_then(|rhythm| rhythm.period?.group);
+        let is_group = group.is_some_and(|group| is_near(came_ns * group.count as f64));
+        (!is_near(sum_ns / due as f64) && !is_group).then_some(came_ns)
+    }
+
     /// Wake-ups by what caused them, the most frequent first.
     pub fn wakers(&self) -> Vec<(Source, u64)> {
         let mut wakers: Vec<(Source, u64)> =
@@ -342,6 +390,7 @@ impl Cycles {
             .filter_map(|(&source, series)| Some((source, series.period()?, series.count)))
             .collect();
         if let Some(given) = given {
+            self.has_own = !periodic.is_empty();
             // Of groups that repeat the user may mean one release, or the whole.
             let group_ns = |period: &Period| period.group.map_or(period.ns, |group| group.ns());
             periodic
@@ -470,6 +519,11 @@ impl Cycles {
                 push(&mut self.newest_missed, (planned_ns, missed), 2 * CHANGED);
             }
             push(&mut self.jitter_ns, off_ns, MAX_TIMES);
+            if self.is_reported {
+                self.held.sum_ns += distance;
+                self.held.due = self.held.due.saturating_add(missed).saturating_add(1);
+                self.held.came += 1;
+            }
         }
         self.last_planned_ns = Some(planned_ns);
         let first_ns = self.span_ns.map_or(planned_ns, |span| span.0);
@@ -514,6 +568,7 @@ impl Cycles {
         self.newest_missed.clear();
         self.jitter_ns.clear();
         self.change = None;
+        self.held = Held::default();
         self.span_ns = None;
         self.next = 0;
     }
@@ -732,6 +787,41 @@ mod tests {
         assert_eq!(cycles.rhythm.and_then(|rhythm| rhythm.source), Some(Source::Timer(2)));
         assert_eq!(cycles.period_ns(false).map(|ns| (ns / 1e5).round()), Some(30.0));
         assert!(cycles.missed <= 2, "{} missed", cycles.missed);
+    }
+
+    #[test]
+    fn a_reported_period_that_the_cycles_contradict_is_found_out() {
+        let came_ms = |ms: u64, given_ms: f64| {
+            every(ms, Some(given_ms * 1e6)).contradicts(given_ms * 1e6).map(|ns| (ns / 1e6).round())
+        };
+        // Longer than they are apart, by much and by little.
+        for given_ms in [1000.0, 50.0, 10.0, 5.4] {
+            assert_eq!(came_ms(5, given_ms), Some(5.0), "{given_ms}");
+        }
+        // Shorter: not applied, or in part, and nothing is missed by it.
+        for given_ms in [1.0, 2.0, 3.0, 3.4, 4.7] {
+            assert_eq!(came_ms(5, given_ms), Some(5.0), "{given_ms}");
+        }
+        assert_eq!((came_ms(5, 5.0), came_ms(5, 4.9), came_ms(5, 5.2)), (None, None, None));
+        // What is missed says it already.
+        assert_eq!(came_ms(5, 2.5), None);
+        assert!(every(5, Some(2.5e6)).missed > 150);
+        // A slow start, before anything is known of it.
+        let mut cycles = Cycles::default();
+        for at_ms in [0, 700].into_iter().chain((0..200).map(|release| 1500 + 5 * release)) {
+            cycles.add(&[woken(at_ms * 1_000_000, Source::Timer(1))], Some(5e6), &|_| false);
+        }
+        assert_eq!(cycles.contradicts(5e6), None);
+        // Of pairs either is meant.
+        let pairs = |given: f64| {
+            let mut cycles = Cycles::default();
+            for at in (0..200).flat_map(|pair| [pair * 2_000_000, pair * 2_000_000 + 500_000]) {
+                cycles.add(&[woken(at, Source::Timer(1))], Some(given), &|_| false);
+            }
+            cycles.contradicts(given)
+        };
+        assert_eq!((pairs(1e6), pairs(2e6)), (None, None));
+        assert!(pairs(4e6).is_some_and(|ns| (ns / 1e6 - 1.0).abs() < 0.01), "{:?}", pairs(4e6));
     }
 
     #[test]

@@ -212,6 +212,10 @@ pub struct Report {
     pub proposals: Vec<String>,
     /// Notes for the reader.
     pub notes: Vec<String>,
+    /// Those of them that prevent a PASS: what was judged is not what the cycles show. They are in
+    /// the run's header, so not in this file.
+    #[serde(skip)]
+    pub doubts: Vec<String>,
     /// Exit status of the command that was run, 128 and the number of the signal that ended it;
     /// null where none was.
     pub exit_status: Option<i32>,

@@ -156,6 +156,7 @@ impl Recording {
         self.header.finished_utc = Some(utc_now());
         self.header.records_lost = report.lost_events + self.rows_lost;
         self.header.problems.clone_from(&report.notes);
+        self.header.doubts.clone_from(&report.doubts);
         if let Some(error) = &self.failed {
             let rows = self.rows_lost;
             self.header.problems.push(format!("the last {rows} cycles were not written: {error}"));
@@ -174,7 +175,7 @@ impl Recording {
             if thread.period_us.is_none() && thread.releases < FEWEST_CYCLES {
                 continue;
             }
-            let judged = if any_periodic { is_own(thread.kind) } else { thread.kind == LoopKind::Driven };
+            let judged = is_judged(thread.kind, any_periodic);
             self.header.measures.extend(measures(thread, file, judged));
         }
         self.extra.insert("watched".to_owned(), Value::String(report.target.clone()));
@@ -235,8 +236,13 @@ fn file_name(tid: i32) -> String {
 }
 
 /// Whether a loop's cycles begin by its own doing.
-fn is_own(kind: LoopKind) -> bool {
+pub(crate) fn is_own(kind: LoopKind) -> bool {
     matches!(kind, LoopKind::Periodic | LoopKind::Spinning)
+}
+
+/// Whether the verdict is about a loop of this kind.
+pub(crate) fn is_judged(kind: LoopKind, any_own: bool) -> bool {
+    if any_own { is_own(kind) } else { kind == LoopKind::Driven }
 }
 
 /// Its measures, named so that those of another watch of the same programs have the same names.
@@ -441,5 +447,16 @@ mod tests {
         // With limits of their own there are none in common.
         report.threads[0].late_beyond_us = 100.0;
         assert!(super::analysis(&report)["thresholds"].is_null());
+    }
+
+    #[test]
+    fn a_doubt_of_the_watch_is_one_of_the_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut recording = Recording::create(folder.path(), None, "loop").unwrap();
+        let mut report = Watcher::new(Target::Machine, Settings::default()).report();
+        report.doubts = vec!["You passed another period".to_owned()];
+        recording.finish(&Found { report: &report, history: None });
+        assert!(recording.failed().is_none(), "{:?}", recording.failed());
+        assert_eq!(recording.dir().header().unwrap().doubts, report.doubts);
     }
 }

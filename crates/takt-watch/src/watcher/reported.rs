@@ -15,7 +15,7 @@ use crate::link::Link;
 use crate::naming::{self, Rank};
 use crate::recur::{self, Judged, Recurrence};
 use crate::report::{IntervalReport, LoopKind, LoopReport, Report, Share, Total};
-use crate::rundir::FEWEST_CYCLES;
+use crate::rundir::{FEWEST_CYCLES, is_judged, is_own};
 use crate::screen::time;
 
 /// Threads and interrupts that are named in a list.
@@ -50,6 +50,8 @@ impl Watcher {
         }
         notes.extend(self.stopped().take(MAX_SHARES));
         notes.extend(self.changed().take(MAX_SHARES));
+        let doubts: Vec<String> = self.contradictions(&threads).take(MAX_SHARES).collect();
+        notes.splice(0..0, doubts.iter().cloned());
         notes.extend(self.links.iter().flat_map(Link::notes));
         let unjudged: u64 = self.known.values().map(|known| known.unjudged).sum();
         if unjudged > 0 {
@@ -90,6 +92,7 @@ impl Watcher {
             proposals: Vec::new(),
             untraced: None,
             notes,
+            doubts,
             exit_status: None,
             exit_signal: None,
             ended_by_itself: None,
@@ -137,6 +140,34 @@ impl Watcher {
                 change.to_ns / 1e6
             ))
         })
+    }
+
+    /// Judged loops whose cycles contradict the period that the user passed: a deadline of that
+    /// period says nothing of them. Only what the user passed for all threads counts; what an
+    /// experiment expects of its own loop is its own matter.
+    fn contradictions(&self, threads: &[LoopReport]) -> impl Iterator<Item = String> {
+        let any_own = threads.iter().any(|thread| is_own(thread.kind));
+        let judged = |thread: &&LoopReport| {
+            is_judged(thread.kind, any_own) && !self.expected.contains_key(&thread.tid)
+        };
+        let passed_ns = self.settings.period_ns;
+        let cycles = |thread: &LoopReport| self.known.get(&thread.tid).map(|known| &known.cycles);
+        let agrees = |thread: &LoopReport| {
+            let cycles = cycles(thread).filter(|cycles| cycles.takes_passed());
+            cycles.zip(passed_ns).is_some_and(|(cycles, ns)| cycles.contradicts(ns).is_none())
+        };
+        let any_agrees = threads.iter().filter(judged).any(agrees);
+        let sentence = move |thread: &LoopReport| {
+            let (cycles, passed_ns) = (cycles(thread)?, passed_ns?);
+            let came_ns = cycles.contradicts(passed_ns)?;
+            // If the period is another thread's, a thread that wakes up more seldom has its own,
+            // and one without a rhythm of its own may wake up as it likes.
+            if any_agrees && !(cycles.takes_passed() && cycles.has_own_period()) {
+                return None;
+            }
+            Some(contradiction(thread, passed_ns, came_ns, cycles.takes_passed()))
+        };
+        threads.iter().filter(judged).filter_map(sentence).collect::<Vec<String>>().into_iter()
     }
 
     fn thread(&self, tid: i32, known: &Known, seconds: f64) -> Option<LoopReport> {
@@ -249,6 +280,25 @@ impl Watcher {
         shares.truncate(MAX_SHARES);
         shares
     }
+}
+
+/// Says that the cycles of `thread` contradict the period that the user passed. `is_applied`: the
+/// thread was judged by it all the same.
+fn contradiction(thread: &LoopReport, passed_ns: f64, came_ns: f64, is_applied: bool) -> String {
+    let (name, tid) = (&thread.name, thread.tid);
+    let [passed, came] = [passed_ns, came_ns].map(|ns| time(ns / 1e3));
+    let rest = if passed_ns > came_ns {
+        "A deadline of that length shows nothing for these cycles".to_owned()
+    } else if is_applied {
+        "If the loop has the period that you passed, it left out the other cycles".to_owned()
+    } else {
+        let left_out = 100.0 * (1.0 - passed_ns / came_ns);
+        format!(
+            "The period that you passed does not apply, and nothing counts as missed by it. If the loop has that period, it left out \
+             {left_out:.0} % of its cycles"
+        )
+    };
+    format!("You passed --period {passed}, but the cycles of {name} (tid {tid}) came every {came}. {rest}")
 }
 
 /// Of which kind the measures of a thread are, if it has any.

@@ -169,3 +169,59 @@ fn a_loop_that_never_sleeps_is_late_by_whoever_took_its_cpu() {
     let lateness: Vec<u64> = rows.iter().map(JobRecord::lateness_ns).filter(|&ns| ns > MS).collect();
     assert_eq!(lateness.len(), 1, "{lateness:?}");
 }
+
+/// A watch of loops that a timer wakes, each so many microseconds apart, with the period that the
+/// user passed.
+fn passed(loops_us: &[u64], period_us: f64) -> crate::Report {
+    const US: u64 = 1000;
+    let settings = Settings { period_ns: Some(period_us * 1e3), ..Settings::default() };
+    let mut watcher = Watcher::new(Target::Process(-1), settings);
+    let begin_ns = 1_000_000_000;
+    for (number, us) in loops_us.iter().enumerate() {
+        let tid = LOOP + number as i32;
+        let thread = watcher.watched.threads.entry(tid).or_default();
+        (thread.pid, thread.name) = (LOOP, format!("loop{number}"));
+        let one = |cycle: u64| Activation {
+            source: Source::Timer(1 + number as u64),
+            planned_ns: begin_ns + cycle * us * US,
+            awake_ns: begin_ns + cycle * us * US + 5 * US,
+            end_ns: begin_ns + cycle * us * US + 50 * US,
+            cpu_ns: 45 * US,
+            state: State::Sleeping,
+            slept_on: None,
+            cpu: 0,
+        };
+        watcher.follower.threads.entry(tid).or_default().activations = (0..4_000_000 / us).map(one).collect();
+    }
+    let spans = vec![Span { from_ns: begin_ns, to_ns: begin_ns + 4_000_000 * US }];
+    watcher.feed(Trace { spans, ..Trace::default() }, true, &mut |_, _| {});
+    watcher.report()
+}
+
+#[test]
+fn a_passed_period_that_the_cycles_contradict_is_a_doubt() {
+    let doubts = |loops_us: &[u64], period_us: f64| {
+        let report = passed(loops_us, period_us);
+        assert!(report.doubts.iter().all(|doubt| report.notes.contains(doubt)), "{report:?}");
+        report.doubts
+    };
+    let of = |doubts: Vec<String>| doubts.into_iter().next().unwrap_or_default();
+    let long = of(doubts(&[5000], 1e6));
+    assert!(
+        long.starts_with(
+            "You passed --period 1.00 s, but the cycles of loop0 (tid 1000000) came every 5.000 ms. A"
+        ),
+        "{long}"
+    );
+    assert!(of(doubts(&[5000], 50_000.0)).contains("--period 50.000 ms, but"));
+    // A shorter one is not held against the loop, and the doubt says by how much.
+    let short = of(doubts(&[5000], 1000.0));
+    assert!(short.contains("came every 5.000 ms. The period") && short.contains("left out 80 %"), "{short}");
+    assert_eq!(doubts(&[5000], 5000.0), [""; 0]);
+    // It is one loop's, and a heartbeat beside that has its own.
+    assert_eq!(doubts(&[2000, 100_000], 2000.0), [""; 0]);
+    // A faster one has its own as well, and was judged by this one.
+    let two = doubts(&[2000, 100_000], 100_000.0);
+    assert!(two.len() == 1 && two[0].contains("loop0"), "{two:?}");
+    assert_eq!(doubts(&[2000, 3000], 1e6).len(), 2);
+}
