@@ -235,6 +235,14 @@ pub(crate) fn is_ethercat(frame: &[u8]) -> bool {
     carried::find(frame).is_some()
 }
 
+/// VLAN tags that are followed.
+pub(crate) use carried::MAX_TAGS;
+
+/// Whether a frame has more VLAN tags than are followed, so that its content is not known.
+pub(crate) fn has_more_tags(frame: &[u8]) -> bool {
+    carried::has_more_tags(frame)
+}
+
 /// Bit of the first source byte ("locally administered") that the first device sets: masters take a
 /// frame with their own address for one of their own that never went round.
 pub(crate) const PASSED: u8 = 0x02;

@@ -84,7 +84,7 @@ pub(super) fn judge(traffic: &Traffic, app: Option<&AppLog>, limits: &Limits) ->
         judge.never_left(log, &unseen);
     }
     // By a period that nobody knows every second frame of a pair would be late.
-    if limits.period_ns.is_some() || intervals.as_ref().is_some_and(|judged| judged.has_grid) {
+    if limits.period_ns.is_some() || intervals.as_ref().is_some_and(|judged| judged.facts.has_due_times) {
         judge.sends(&starts, period_ns, cycles.as_ref(), &unseen);
     }
     if let Some((log, found)) = &cycles {
@@ -261,6 +261,7 @@ impl LateFrameJudge<'_> {
         match way.round_trip_ns() {
             Some(trip_ns) if trip_ns > self.slow_ns => self.slow(way, trip_ns),
             Some(_) => {}
+            None if way.is_answer_unjudged => return,
             None if self.ways.last_ns.saturating_sub(way.first_ns()) < OPEN_NS => return,
             None => self.missing(way),
         }

@@ -16,6 +16,15 @@ const MAX_EARLY_PERCENT: usize = 1;
 /// Beyond so many the sends have no common interval that one of them could be late by.
 const MAX_ODD_OF_GRID_PERCENT: usize = 25;
 
+/// Most intervals of a group that repeats.
+const MAX_GROUP: usize = 8;
+/// Intervals of a group are unequal if they differ by more than so many percent of their mean, and
+/// by so many times what those of one place in it differ.
+const GROUP_DIFFERS_PERCENT: u64 = 15;
+const GROUP_DIFFERS_TIMES: u64 = 4;
+/// Of a hundred intervals so many must come again a group later.
+const GROUP_REPEATS_PERCENT: usize = 80;
+
 /// Kind of unevenness in a master's sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -24,6 +33,8 @@ pub enum Pattern {
     Pairs,
     /// Several short intervals after each long one.
     Bursts,
+    /// Unequal intervals that repeat in groups of three to eight.
+    Groups,
     /// Frames that leave early now and then.
     Early,
     /// No pattern of these.
@@ -51,6 +62,9 @@ pub struct SendIntervals {
     pub short: usize,
     /// See `short`.
     pub long: usize,
+    /// Whether lateness is judged: most intervals have one length, or the period was given.
+    #[serde(skip)]
+    pub(super) has_due_times: bool,
 }
 
 /// Intervals, and the period that they are judged by.
@@ -71,7 +85,10 @@ pub(super) fn judge(intervals: &[u64], asked_ns: Option<u64>) -> Option<Judged> 
     let median_ns = sorted[last / 2];
     let sum: u128 = sorted.iter().map(|&ns| u128::from(ns)).sum();
     let mean_ns = sum as f64 / sorted.len() as f64;
-    let odd = |ns: u64| odd(ns, median_ns);
+    // Intervals of 0.9 and 1.1 ms in turn: the median is one of the two, and not the period.
+    let group = group(intervals);
+    let usual_ns = group.map_or(median_ns, |(_, mean_ns)| mean_ns);
+    let odd = |ns: u64| odd(ns, usual_ns);
     let short = intervals.iter().filter(|&&ns| odd(ns) == Odd::Short).count();
     let long = intervals.iter().filter(|&&ns| odd(ns) == Odd::Long).count();
     let is_early = |two: &&[u64]| odd(two[1]) == Odd::Short && odd(two[0]) == Odd::None;
@@ -80,8 +97,16 @@ pub(super) fn judge(intervals: &[u64], asked_ns: Option<u64>) -> Option<Judged> 
     // In bursts most intervals are the short ones: the time is in the few others.
     let is_bursts = is_more(long, MAX_EARLY_PERCENT) && mean_ns > 2.0 * median_ns as f64;
     let has_grid = !is_more(short + long, MAX_ODD_OF_GRID_PERCENT) && !is_bursts;
-    let uneven = !has_grid || is_more(short + long, MAX_ODD_PERCENT) || is_more(early, MAX_EARLY_PERCENT);
-    let period_ns = asked_ns.unwrap_or(if has_grid { median_ns } else { mean_ns as u64 });
+    let is_odd = !has_grid || is_more(short + long, MAX_ODD_PERCENT) || is_more(early, MAX_EARLY_PERCENT);
+    let uneven = is_odd || group.is_some();
+    let has_period = has_grid || group.is_some();
+    let period_ns = asked_ns.unwrap_or(if has_period { usual_ns } else { mean_ns as u64 });
+    let pattern = match group {
+        _ if is_odd => Some(pattern(intervals, mean_ns as u64, has_grid, early)),
+        Some((2, _)) => Some(Pattern::Pairs),
+        Some(_) => Some(Pattern::Groups),
+        None => None,
+    };
     let facts = SendIntervals {
         n: sorted.len(),
         min: micros(sorted[0]),
@@ -89,11 +114,64 @@ pub(super) fn judge(intervals: &[u64], asked_ns: Option<u64>) -> Option<Judged> 
         p99: micros(sorted[(last as f64 * 0.99) as usize]),
         max: micros(sorted[last]),
         uneven,
-        pattern: uneven.then(|| pattern(intervals, mean_ns as u64, has_grid, early)),
+        pattern,
         short,
         long,
+        has_due_times: has_grid || asked_ns.is_some(),
     };
     Some(Judged { facts, period_ns, mean_ns, has_grid })
+}
+
+/// Number and mean of unequal intervals that repeat, where they do. The mean is that of the usual
+/// group, so that a pause or a frame too many does not change it.
+fn group(intervals: &[u64]) -> Option<(usize, u64)> {
+    (2..=MAX_GROUP).filter(|count| intervals.len() >= 4 * count).find_map(|count| {
+        let mut sums: Vec<u64> = intervals
+            .windows(count)
+            .map(|some| some.iter().fold(0, |sum, &ns| ns.saturating_add(sum)))
+            .collect();
+        let mean_ns = middle(&mut sums)? / count as u64;
+        let least_ns = mean_ns.saturating_mul(GROUP_DIFFERS_PERCENT) / 100;
+        let again = intervals.iter().zip(&intervals[count..]);
+        let repeats = again.filter(|(a, b)| a.abs_diff(**b) <= least_ns).count();
+        if repeats * 100 < (intervals.len() - count) * GROUP_REPEATS_PERCENT {
+            return None;
+        }
+        // A pause or a frame too many shifts the places: the shares of the file before and behind
+        // it are looked at one by one.
+        let chunks = intervals.chunks(8 * count).filter(|some| some.len() >= 4 * count);
+        let (mut unequal, mut all) = (0, 0);
+        for chunk in chunks {
+            all += 1;
+            unequal += usize::from(is_unequal(chunk, count, least_ns));
+        }
+        (all > 0 && unequal * 100 >= all * GROUP_REPEATS_PERCENT).then_some((count, mean_ns))
+    })
+}
+
+/// Whether the intervals of the `count` places of a group differ by more than `least_ns`, and much
+/// more than those of one place.
+fn is_unequal(intervals: &[u64], count: usize, least_ns: u64) -> bool {
+    let mut off = Vec::new();
+    let mut medians = Vec::new();
+    for place in 0..count {
+        let mut own: Vec<u64> = intervals.iter().skip(place).step_by(count).copied().collect();
+        let Some(median_ns) = middle(&mut own) else { return false };
+        off.extend(own.iter().map(|ns| ns.abs_diff(median_ns)));
+        medians.push(median_ns);
+    }
+    off.sort_unstable();
+    let spread_ns = off.get(off.len() * GROUP_REPEATS_PERCENT / 100).copied().unwrap_or(0);
+    let (Some(shortest_ns), Some(longest_ns)) = (medians.iter().min(), medians.iter().max()) else {
+        return false;
+    };
+    let apart_ns = longest_ns - shortest_ns;
+    apart_ns > least_ns && apart_ns > spread_ns.saturating_mul(GROUP_DIFFERS_TIMES)
+}
+
+fn middle(values: &mut [u64]) -> Option<u64> {
+    let at = values.len().checked_sub(1)? / 2;
+    Some(*values.select_nth_unstable(at).1)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -147,6 +225,9 @@ impl SendIntervals {
             Some(Pattern::Bursts) => format!(
                 "the master does not send periodically: its frames leave in bursts, several close together and then none ({spread})"
             ),
+            Some(Pattern::Groups) => format!(
+                "the master's sends are uneven: intervals of unequal length repeat in groups ({spread})"
+            ),
             Some(Pattern::Early) => format!(
                 "the master's sends are uneven: {short} of {n} intervals are too short and {long} too long, as frames leave early ({spread})"
             ),
@@ -197,6 +278,35 @@ mod tests {
         (late[500], late[501]) = (1400, 600);
         let late = of(&late);
         assert_eq!((late.facts.uneven, late.facts.short, late.facts.long), (false, 1, 1));
+    }
+
+    #[test]
+    fn small_groups_are_uneven_and_their_mean_is_the_period() {
+        for (some, pattern) in [
+            (&[900, 1100][..], Pattern::Pairs),
+            (&[880, 1120], Pattern::Pairs),
+            (&[1100, 900], Pattern::Pairs),
+            (&[900, 900, 1200], Pattern::Groups),
+            (&[1000, 800, 1200], Pattern::Groups),
+            (&[900, 1000, 1000, 1100], Pattern::Groups),
+        ] {
+            let mut intervals = repeated(some);
+            for changed in [false, true] {
+                if changed {
+                    // A pause, and a cycle left out.
+                    (intervals[300], intervals[611]) = (5_000_000, 2000);
+                }
+                let judged = of(&intervals);
+                assert_eq!((judged.facts.uneven, judged.facts.pattern), (true, Some(pattern)), "{some:?}");
+                assert_eq!((judged.period_ns, judged.has_grid), (1_000_000, true), "{some:?}");
+            }
+        }
+        // Equal ones, with what clocks and machines add to them, are none.
+        for some in [&[1000, 1000][..], &[950, 1050], &[970, 1000, 1030, 1000]] {
+            assert!(!of(&repeated(some)).facts.uneven, "{some:?}");
+        }
+        let scattered: Vec<u64> = (0..999_u64).map(|at| 850 + at * at * 7919 % 300).collect();
+        assert!(!of(&scattered).facts.uneven);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod intervals;
 mod late;
 mod notes;
 mod places;
+mod probe;
 mod report;
 mod sends;
 mod text;

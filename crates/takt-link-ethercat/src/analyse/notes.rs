@@ -88,11 +88,16 @@ fn of_period(judged: &Judged, limits: &Limits) -> Option<String> {
             format!("{sends} sends are {mean_us:.1} µs apart on average, not {asked_us:.1} µs as given with --period")
         });
     }
-    let median_us = judged.facts.median;
-    (judged.has_grid && !is_near(median_us * 1e3, PERIOD_TOLERANCE)).then(|| {
+    let period_us = micros(judged.period_ns);
+    (judged.has_grid && !is_near(judged.period_ns as f64, PERIOD_TOLERANCE)).then(|| {
+        let why = if mean_us > period_us {
+            "cycles are missing, or the master paused"
+        } else {
+            "the master also sends between its cycles, or early"
+        };
         format!(
-            "{sends} sends are {mean_us:.1} µs apart on average, most of them {median_us:.1} µs: cycles are missing, or the master paused; \
-             lateness is counted with a period of {median_us:.1} µs"
+            "{sends} sends are {mean_us:.1} µs apart on average, most of them {period_us:.1} µs: {why}; lateness is counted with a period \
+             of {period_us:.1} µs"
         )
     })
 }
@@ -113,7 +118,17 @@ fn of_clock(ways: &Frames) -> Option<String> {
 fn of_probe(ways: &Frames) -> Option<String> {
     let unstamped = match ways.unstamped {
         0 => String::new(),
-        frames => format!("; {frames} frames without its timestamp are not judged"),
+        frames => format!(
+            "; {frames} frames without its timestamp are not judged, nor are intervals and round trips that they are part of"
+        ),
+    };
+    let (restarts, first) = ways.probe_restarts;
+    let times = if restarts == 1 { "once".to_owned() } else { format!("{restarts} times") };
+    let unstamped = match restarts {
+        0 => unstamped,
+        _ => format!(
+            "{unstamped}; its clock began anew {times}, first before frame {first}: the interval at each of these places is unknown"
+        ),
     };
     ways.is_probed.then(|| {
         format!(

@@ -144,7 +144,8 @@ pub struct Report {
     /// between.
     pub period_us: Option<f64>,
     /// The period that lateness is counted by: the one that was given, else the median interval;
-    /// the time divided by the sends where the sends have no common interval.
+    /// the mean of a group where unequal intervals repeat in groups; the time divided by the sends
+    /// where the sends have no common interval.
     pub judged_period_us: f64,
     /// From one cycle's send to the next one's, microseconds.
     pub send_interval_us: Option<SendIntervals>,

@@ -26,7 +26,8 @@ fn own_words(before: Option<&AppCycle>, cycle: &AppCycle, late_ns: u64, period_n
 
 /// When cycles are due. A cycle is due a period after the one before. The grid goes on in step with
 /// the frames counted: who sent late, and catches up with the frames that were held up, is not
-/// early.
+/// early. One early frame says nothing of the grid: it may be this cycle's, sent too soon, or one
+/// more beside the cycle's, or the first one of a new phase. The next frame shows which.
 struct Grid {
     period_ns: u64,
     limit_ns: u64,
@@ -34,6 +35,8 @@ struct Grid {
     due_ns: u64,
     /// The time that the last one had in the grid.
     slot_ns: u64,
+    /// After early frames: when the first of them was due.
+    early: Option<u64>,
 }
 
 enum Time {
@@ -44,24 +47,43 @@ enum Time {
 
 impl Grid {
     fn from(first_ns: u64, period_ns: u64, limit_ns: u64) -> Self {
-        Self { period_ns, limit_ns, due_ns: first_ns.saturating_add(period_ns), slot_ns: first_ns }
+        let due_ns = first_ns.saturating_add(period_ns);
+        Self { period_ns, limit_ns, due_ns, slot_ns: first_ns, early: None }
     }
 
     /// A send that no capture saw.
     fn unseen(&mut self, sent_ns: u64) {
-        (self.due_ns, self.slot_ns) = (sent_ns.saturating_add(self.period_ns), sent_ns);
+        (self.due_ns, self.slot_ns, self.early) = (sent_ns.saturating_add(self.period_ns), sent_ns, None);
+    }
+
+    /// When the next send is due, if early frames went before it: of the times that these leave
+    /// open, the nearest.
+    fn nearest_due_ns(&self, sent_ns: u64, first_due_ns: u64) -> u64 {
+        let after_last_ns = self.due_ns;
+        let last_ns = after_last_ns.saturating_sub(self.period_ns);
+        // A frame that is early by most of a period is none that was due then.
+        let is_in_its_place = first_due_ns.saturating_sub(last_ns) <= self.period_ns / 2;
+        let next_ns = first_due_ns.saturating_add(if is_in_its_place { self.period_ns } else { 0 });
+        let open = [first_due_ns, after_last_ns, next_ns];
+        open.into_iter().min_by_key(|due_ns| due_ns.abs_diff(sent_ns)).unwrap_or(first_due_ns)
     }
 
     fn send(&mut self, sent_ns: u64) -> Time {
-        let (due_ns, slot_ns) = (self.due_ns, self.slot_ns.saturating_add(self.period_ns));
         let next_ns = sent_ns.saturating_add(self.period_ns);
+        if let Some(first_due_ns) = self.early {
+            self.due_ns = self.nearest_due_ns(sent_ns, first_due_ns);
+            // Nothing was held up.
+            self.slot_ns = self.due_ns.saturating_sub(self.period_ns);
+        }
+        let (due_ns, slot_ns) = (self.due_ns, self.slot_ns.saturating_add(self.period_ns));
         let early_ns = due_ns.min(slot_ns).saturating_sub(sent_ns);
         if early_ns > self.limit_ns {
-            // The next one is due by the grid, and not later for this one's haste.
-            (self.due_ns, self.slot_ns) = (due_ns.saturating_add(self.period_ns), due_ns);
+            self.early.get_or_insert(due_ns.min(slot_ns));
+            (self.due_ns, self.slot_ns) = (next_ns, sent_ns);
             return Time::Early(early_ns);
         }
         self.due_ns = next_ns;
+        self.early = None;
         if sent_ns.saturating_sub(due_ns) > self.limit_ns {
             self.slot_ns = slot_ns;
             return Time::Late(sent_ns - due_ns);
@@ -101,8 +123,11 @@ impl LateFrameJudge<'_> {
             if let Some((at_ns, _)) = hidden {
                 grid.unseen(at_ns);
             }
-            let due_ns = grid.due_ns;
             let time = grid.send(way.first_ns());
+            let due_ns = match time {
+                Time::Late(late_ns) => way.first_ns().saturating_sub(late_ns),
+                Time::Due | Time::Early(_) => way.first_ns(),
+            };
             let previous = hidden.map(|(_, cycle)| cycle).or_else(|| cycle_of.get(&two[0]).copied());
             let waited = app.and_then(|(log, cycle)| host_send_ns(log, cycle, &way)).unwrap_or(0);
             if waited > self.late_ns {
@@ -161,5 +186,75 @@ impl LateFrameJudge<'_> {
             ),
         };
         self.find(way, FindingKind::SentLate, Blame::Application, Some(late_ns), why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Early and late sends of a master with a period of 1000, late or early by more than 250.
+    fn found(sends: impl IntoIterator<Item = u64>) -> (Vec<u64>, Vec<u64>) {
+        let mut sends = sends.into_iter();
+        let mut grid = Grid::from(sends.next().unwrap(), 1000, 250);
+        let (mut early, mut late) = (Vec::new(), Vec::new());
+        for sent in sends {
+            match grid.send(sent) {
+                Time::Due => {}
+                Time::Early(by) => early.push(by),
+                Time::Late(by) => late.push(by),
+            }
+        }
+        (early, late)
+    }
+
+    fn every(sends: u64) -> impl Iterator<Item = u64> {
+        (1..=sends).map(|at| at * 1000)
+    }
+
+    #[test]
+    fn a_few_early_or_extra_frames_move_nothing_but_themselves() {
+        // One more frame, soon after the cycle's own, in the middle, and shortly before the next.
+        for (after, by) in [(20, 980), (300, 700), (500, 500), (700, 300)] {
+            let extra =
+                every(100).flat_map(|at| [at].into_iter().chain((at % 10_000 == 0).then_some(at + after)));
+            assert_eq!(found(extra), (vec![by; 10], vec![]), "{after}");
+        }
+        // Two more of them, after which the cycles go on from the last one.
+        let mut at = 0;
+        let moved: Vec<u64> = (0..100)
+            .map(|send| {
+                at += if send % 50 < 2 { 20 } else { 1000 };
+                at
+            })
+            .collect();
+        assert_eq!(found(moved), (vec![980, 980, 960], vec![]));
+        // Too soon, and then in time.
+        let soon = every(100).map(|at| if at % 10_000 == 0 { at - 400 } else { at });
+        assert_eq!(found(soon), (vec![400; 10], vec![]));
+        // A new phase, earlier and later.
+        for shift in [-400_i64, 400, -900, 900] {
+            let shifted = every(100).map(|at| if at > 50_000 { at.saturating_add_signed(shift) } else { at });
+            let (early, late) = found(shifted);
+            let off: Vec<u64> = early.iter().chain(&late).copied().collect();
+            assert_eq!((off, early.is_empty()), (vec![shift.unsigned_abs()], shift > 0), "{shift}");
+        }
+    }
+
+    #[test]
+    fn who_catches_up_is_not_early_and_lateness_after_an_early_frame_is_seen() {
+        // Held up for 3.5 periods; then three frames at once, and in step again.
+        let caught_up = every(20).map(|at| match at {
+            10_000..=13_000 => 13_500 + at / 1000,
+            at => at,
+        });
+        assert_eq!(found(caught_up), (vec![], vec![3510]));
+        // An extra frame, and a cycle left out behind it.
+        let left_out = every(20).flat_map(|at| match at {
+            10_000 => vec![10_000, 10_020],
+            11_000 => vec![],
+            at => vec![at],
+        });
+        assert_eq!(found(left_out), (vec![980], vec![980]));
     }
 }

@@ -423,3 +423,111 @@ fn a_period_that_is_held_against_the_sends_must_be_theirs() {
     // 1 % is no drift of a clock.
     assert!(is_refuted(notes(1010)) && is_refuted(notes(990)) && is_refuted(notes(2000)));
 }
+
+/// As [`each_ms`], by a probe with a port for each direction, whose clock is at `clock(ns)`;
+/// without a stamp where that is none.
+fn probed(mut clock: impl FnMut(u64, bool, u64) -> Option<u64>) -> Report {
+    use crate::capture::ProbeStamp;
+    let start_ns = 1000 * MS;
+    each_ms(|at, passed, packet| {
+        packet.probe = clock(at, passed, packet.time_ns - start_ns).map(|time_ns| ProbeStamp {
+            port: u8::from(passed),
+            time_ns,
+            crc_error: false,
+            alignment_error: false,
+        });
+        // The recording computer gets it up to 300 us later.
+        packet.time_ns += packet.number * 7919 % 300 * US;
+    })
+}
+
+#[test]
+fn a_probe_s_clock_that_begins_anew_makes_nobody_late() {
+    let second = 1_000_000_000;
+    let clocks: [(&str, fn(u64) -> u64); 4] = [
+        ("switched on again", |ns| if ns < 120 * MS { 900_000_000_000 + ns } else { ns - 119 * MS }),
+        ("64 bits full", |ns| (u64::MAX - 120 * MS + 1).wrapping_add(ns)),
+        ("32 bits full", |ns| ((1 << 32) - 120 * MS + ns) & 0xFFFF_FFFF),
+        ("set", |ns| if ns < 120 * MS { ns } else { ns + (1 << 60) }),
+    ];
+    for (what, clock) in clocks {
+        let report = probed(|_, _, ns| Some(clock(ns)));
+        assert_eq!(reported(&report), [], "{what}: {:?}", report.findings);
+        let intervals = report.send_interval_us.as_ref().unwrap();
+        assert_eq!((intervals.n, intervals.max, report.period_us), (198, 1000.0, Some(1000.0)), "{what}");
+        assert!(report.length_s < 0.3 && report.unstamped == 0, "{what}: {}", report.length_s);
+        let note = report.notes.iter().find(|note| note.contains("began anew once, first before frame 241"));
+        assert!(note.is_some(), "{what}: {:?}", report.notes);
+    }
+    let steady = probed(|_, _, ns| Some(5 * second + ns));
+    assert!(steady.notes.iter().all(|note| !note.contains("anew")), "{:?}", steady.notes);
+}
+
+#[test]
+fn a_probe_s_clock_may_begin_at_zero() {
+    let report = probed(|_, _, ns| Some(ns));
+    assert_eq!((reported(&report), report.unstamped, report.frames), (vec![], 0, 200));
+}
+
+#[test]
+fn what_a_probe_did_not_stamp_is_neither_missing_nor_makes_others_late() {
+    let left_out: [(&str, fn(u64, bool) -> bool, u64); 4] = [
+        ("pairs", |at, _| (100..110).contains(&at), 20),
+        ("one pair", |at, _| at == 100, 2),
+        ("answers", |at, passed| passed && (100..110).contains(&at), 10),
+        ("sends", |at, passed| !passed && at % 50 == 7, 4),
+    ];
+    for (what, is_out, count) in left_out {
+        let stamp = |at, passed, ns| (!is_out(at, passed)).then_some(5_000 * MS + ns);
+        let report = probed(stamp);
+        assert_eq!((reported(&report), report.unstamped), (vec![], count), "{what}: {:?}", report.findings);
+        // What is late elsewhere still is.
+        let late = probed(|at, passed, ns| stamp(at, passed, ns + if at >= 150 { 400 * US } else { 0 }));
+        assert_eq!(reported(&late), [(FindingKind::SentLate, Blame::Application)], "{what}");
+    }
+}
+
+/// A master that sends at `at_us`, each answered after 30 us.
+fn sends(at_us: impl IntoIterator<Item = u64>) -> Report {
+    let cycle = |us: u64| {
+        let sent = 10 * MS + us * US;
+        Cycle {
+            planned: sent,
+            wake: sent,
+            stamps: [0, 5, 10, 30, 35, 60].map(|us| sent + us * US),
+            counter: 30,
+        }
+    };
+    let cycles: Vec<Cycle> = at_us.into_iter().map(cycle).collect();
+    judged(&cycles, &MASTER, false)
+}
+
+#[test]
+fn frames_between_the_cycles_are_early_and_no_others() {
+    let report = sends((0..1000).flat_map(|at| {
+        let extra = (at % 50 == 25).then_some(at * 1000 + 20);
+        [at * 1000].into_iter().chain(extra)
+    }));
+    assert_eq!(report.kinds.iter().collect::<Vec<_>>(), [(&FindingKind::SentEarly, &20)]);
+    assert!(
+        report.findings.iter().all(|finding| finding.excess_us == Some(980.0)),
+        "{:?}",
+        report.findings[0]
+    );
+    let note = report.notes.iter().find(|note| note.contains("apart on average")).unwrap();
+    assert!(note.contains("also sends between its cycles") && !note.contains("missing"), "{note}");
+    assert_eq!(report.judged_period_us, 1000.0);
+}
+
+#[test]
+fn a_small_unevenness_has_the_mean_as_its_period_and_is_judged_by_it() {
+    let report = sends((0..1000).map(|at| at * 1000 - if at % 2 == 1 { 100 } else { 0 }));
+    let intervals = report.send_interval_us.as_ref().unwrap();
+    assert_eq!((report.judged_period_us, intervals.pattern), (1000.0, Some(Pattern::Pairs)));
+    assert!(report.notes.iter().all(|note| !note.contains("apart on average")), "{:?}", report.notes);
+    let text = report.text(5, false);
+    assert!(text.contains("leave in pairs") && text.contains("nothing slow, late or missing"), "{text}");
+    // Without a period lateness cannot be judged, and the report says so.
+    let text = sends((0..1000).map(|at| at * 1000 - if at % 2 == 1 { 400 } else { 0 })).text(5, false);
+    assert!(text.contains("leave in pairs") && text.contains("lateness is not judged"), "{text}");
+}

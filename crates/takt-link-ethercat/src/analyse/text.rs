@@ -69,7 +69,7 @@ impl Report {
                 "nothing slow, late or missing in the {cyclic} cyclic frames of {length_s:.3} s before the file ends abruptly; the rest is \
                  unknown"
             );
-        } else if self.findings.is_empty() && uneven.is_some() {
+        } else if self.findings.is_empty() && uneven.is_some_and(|intervals| !intervals.has_due_times) {
             let _ = writeln!(
                 text,
                 "nothing slow or missing; lateness is not judged, because the period is unknown: pass it with `--period`"

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::places::{Four, Seen, order};
+use super::probe;
 use crate::capture::{Packet, ProbeStamp, Side};
 use crate::frame::{self, command};
 
@@ -127,8 +128,14 @@ pub struct FrameTimes {
     pub(super) lead: u64,
     /// A probe saw it damaged.
     pub(super) damaged: bool,
-    /// Steps back of the capture's clock before it: times before and behind one are not compared.
+    /// Places before it over which times are not compared: steps back of the capture's clock,
+    /// restarts of a probe's, cycles that the probe did not stamp.
     pub(super) steps: u32,
+    /// Its answer has no time that can be compared: the probe did not stamp it, or its clock began
+    /// anew before.
+    pub(super) is_answer_unjudged: bool,
+    /// Equal for a frame and its answer.
+    key: u64,
     /// Kind of frame, for [`Traffic::datagrams`].
     pub(super) shape: u32,
     /// Working counters of its last sighting.
@@ -167,6 +174,8 @@ pub(super) struct Frames {
     /// Whether a probe's stamps are judged, and how many frames have none.
     pub is_probed: bool,
     pub unstamped: u64,
+    /// How often that probe's clock began anew, and the packet behind the first time.
+    pub probe_restarts: (u32, u64),
     /// Whether devices, and not only a wire, lie between the master's sightings and those nearer to
     /// the devices: on the way out, and on the way back.
     pub devices_between: [bool; 2],
@@ -180,7 +189,8 @@ pub(super) struct Frames {
 struct Judged {
     sightings: Vec<Sighting>,
     four: Option<Four>,
-    unstamped: u64,
+    unstamped: Vec<Sighting>,
+    restarts: (u32, u64),
     is_probed: bool,
 }
 
@@ -219,8 +229,7 @@ impl Traffic {
             outgoing: packet.outgoing,
             marked: frame::has_passed(packet.frame),
             place: packet.probe.map_or(packet.interface, |stamp| u16::from(stamp.port)),
-            // A multiplier of ports stamps what it receives, and not what it is given to send.
-            stamp_ns: packet.probe.map(|stamp| stamp.time_ns).filter(|stamp_ns| *stamp_ns > 0),
+            stamp_ns: packet.probe.map(|stamp| stamp.time_ns),
             steps,
             damaged: packet.probe.is_some_and(|stamp| stamp.crc_error || stamp.alignment_error),
             source,
@@ -304,28 +313,36 @@ impl Traffic {
     /// Selects the judged frames. If a probe timestamped frames, these are its frames only, by its
     /// clock, shifted to that of the recording computer by the least delay between the two.
     fn judged(&self, always_marked: &BTreeSet<u64>) -> Judged {
-        let stamps = || self.sightings.iter().filter_map(|sighting| sighting.stamp_ns);
+        let seen: Vec<probe::Stamped> =
+            self.sightings.iter().map(|sighting| (sighting.time_ns, sighting.stamp_ns)).collect();
+        let clock = probe::clock(&seen);
+        let stamps = || seen.iter().zip(&clock).filter_map(|(seen, at)| seen.1.filter(|_| at.is_some()));
         // A probe whose clock does not run stamps all frames alike. One that stamps frames on their
         // way back alone does not say how long that was.
         let sees_sends = |is_stamped: bool| {
-            let seen =
-                |s: &&Sighting| s.stamp_ns.is_some() == is_stamped && !self.has_passed(s, always_marked);
-            self.sightings.iter().any(|sighting| seen(&sighting))
+            let seen = |(s, at): (&Sighting, &Option<probe::At>)| {
+                at.is_some() == is_stamped && !self.has_passed(s, always_marked)
+            };
+            self.sightings.iter().zip(&clock).any(seen)
         };
         let is_probed = stamps().min() < stamps().max() && (sees_sends(true) || !sees_sends(false));
-        let ahead = |sighting: &Sighting| Some(i128::from(sighting.time_ns) - i128::from(sighting.stamp_ns?));
-        let ahead_ns = self.sightings.iter().filter_map(ahead).min().unwrap_or(0);
-        let sightings: Vec<Sighting> = if is_probed {
-            let stamped = |sighting: &Sighting| {
-                let time_ns = u64::try_from(i128::from(sighting.stamp_ns?) + ahead_ns).unwrap_or(0);
-                // The probe's own clock was not set.
-                Some(Sighting { time_ns, steps: 0, ..*sighting })
-            };
-            self.sightings.iter().filter_map(stamped).collect()
+        let (mut sightings, mut unstamped, mut restarts) = (Vec::new(), Vec::new(), (0, 0));
+        if is_probed {
+            for (sighting, at) in self.sightings.iter().zip(clock) {
+                let Some(probe::At { time_ns, restarts: steps }) = at else {
+                    unstamped.push(*sighting);
+                    continue;
+                };
+                if steps > 0 && restarts.0 == 0 {
+                    restarts.1 = sighting.number;
+                }
+                restarts.0 = steps.max(restarts.0);
+                // The capture's own clock does not count here.
+                sightings.push(Sighting { time_ns, steps, ..*sighting });
+            }
         } else {
-            self.sightings.clone()
-        };
-        let unstamped = if is_probed { self.sightings.len() - sightings.len() } else { 0 } as u64;
+            sightings.clone_from(&self.sightings);
+        }
         let is_joined = !is_probed && share_frames(&sightings);
         let has_cyclic = sightings.iter().any(|sighting| self.is_cyclic(sighting.shape));
         let four = (is_probed || is_joined).then(|| {
@@ -345,7 +362,7 @@ impl Traffic {
                 .collect();
             Four::of(&order(&seen), is_probed)
         });
-        Judged { sightings, four, unstamped, is_probed }
+        Judged { sightings, four, unstamped, restarts, is_probed }
     }
 
     fn is_cyclic(&self, shape: u32) -> bool {
@@ -363,7 +380,8 @@ impl Traffic {
         let mut result = Frames {
             first_ns: order.first().map_or(0, |&at| judged.sightings[at].time_ns),
             is_probed: judged.is_probed,
-            unstamped: judged.unstamped,
+            unstamped: judged.unstamped.len() as u64,
+            probe_restarts: judged.restarts,
             devices_between: judged.four.map_or([false; 2], |four| four.devices_between()),
             interfaces_joined: if judged.is_probed { 0 } else { joined(&judged) },
             clock_steps: (
@@ -387,7 +405,48 @@ impl Traffic {
             self.group(&mut result, &judged.sightings, [sent, at_segment, from_segment, returned]);
         }
         result.ways.sort_by_key(|way| (way.first_ns(), way.number));
+        self.leave_unstamped_out(&mut result, &judged, &always_marked);
         result
+    }
+
+    /// Frames that the probe did not stamp are in the file: a cycle among them is not missing, and
+    /// the one behind it not late; a frame whose answer is among them is not lost.
+    fn leave_unstamped_out(&self, result: &mut Frames, judged: &Judged, always_marked: &BTreeSet<u64>) {
+        if judged.unstamped.is_empty() {
+            return;
+        }
+        let mut sends: Vec<(u64, u64)> = Vec::new();
+        let mut answers: HashMap<u64, Vec<u64>> = HashMap::new();
+        for sighting in &judged.unstamped {
+            if self.has_passed(sighting, always_marked) {
+                answers.entry(sighting.key).or_default().push(sighting.number);
+            } else if self.is_cyclic(sighting.shape) {
+                sends.push((sighting.number, sighting.key));
+            }
+        }
+        // Where every frame was seen a second time, without a stamp, those of the same key are the
+        // same frames.
+        let are_copies = sends.len() * 2 > result.ways.iter().filter(|way| way.cyclic).count();
+        let mut steps = 0;
+        let mut before: Option<(u64, u64)> = None;
+        for way in result.ways.iter_mut().filter(|way| way.cyclic) {
+            if let Some((number, key)) = before {
+                let from = sends.partition_point(|send| send.0 <= number.min(way.number));
+                let between = sends[from..].iter().take_while(|send| send.0 < number.max(way.number));
+                let mut others = between.filter(|send| !are_copies || ![key, way.key].contains(&send.1));
+                steps += u32::from(others.next().is_some());
+            }
+            before = Some((way.number, way.key));
+            way.steps += steps;
+        }
+        // An answer is that of the last frame of its key before it.
+        let mut next: HashMap<u64, u64> = HashMap::new();
+        for way in result.ways.iter_mut().rev() {
+            let until = next.insert(way.key, way.number).unwrap_or(u64::MAX);
+            let Some(answers) = answers.get(&way.key) else { continue };
+            let first = answers.get(answers.partition_point(|&number| number < way.number));
+            way.is_answer_unjudged |= first.is_some_and(|&number| number < until);
+        }
     }
 
     fn group(
@@ -432,8 +491,11 @@ impl Traffic {
             else {
                 continue;
             };
+            // A probe's clock that began anew on the way says nothing of its length.
+            let is_same = |at: &usize| !result.is_probed || all[*at].steps == all[*first].steps;
+            let is_answer_unjudged = !sightings.iter().flatten().all(is_same);
             let [sent_ns, at_segment_ns, from_segment_ns, returned_ns] =
-                sightings.map(|sighting| sighting.map(time));
+                sightings.map(|sighting| sighting.filter(is_same).map(time));
             let damaged = sightings.iter().flatten().any(|&at| all[at].damaged);
             let (first, last) = (&all[*first], &all[*last]);
             let lead = self.shapes[first.shape as usize]
@@ -450,6 +512,8 @@ impl Traffic {
                 lead,
                 damaged,
                 steps: first.steps,
+                is_answer_unjudged,
+                key: first.key,
                 shape: first.shape,
                 counters: last.counters,
             });

@@ -61,6 +61,9 @@ pub struct CaptureFacts {
     pub clock_offset_ns: Option<i64>,
     /// Packets of other protocols, or of other link types than Ethernet.
     pub other_packets: u64,
+    /// Packets of these with more VLAN tags than [`MAX_TAGS`](Self::MAX_TAGS): they may be
+    /// EtherCAT.
+    pub deep_tagged_packets: u64,
     /// EtherCAT frames of which the capture kept the beginning alone (a snap length): working
     /// counters are not in them.
     pub cut_packets: u64,
@@ -75,6 +78,11 @@ pub struct CaptureFacts {
     pub damaged_packets: u64,
     /// Reason why reading ended before the end of the file.
     pub cut: Option<String>,
+}
+
+impl CaptureFacts {
+    /// VLAN tags of a frame that are followed.
+    pub const MAX_TAGS: usize = crate::frame::MAX_TAGS;
 }
 
 /// An EtherCAT frame of a capture.

@@ -178,6 +178,7 @@ fn count(facts: &mut CaptureFacts, raw: &Raw<'_>, each: &mut dyn FnMut(Packet<'_
     let (frame, probe) = esl::unwrap(bytes);
     if !frame::is_ethercat(frame) {
         facts.other_packets += 1;
+        facts.deep_tagged_packets += u64::from(frame::has_more_tags(frame));
         return;
     }
     interface.frames += 1;

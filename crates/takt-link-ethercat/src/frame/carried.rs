@@ -8,7 +8,7 @@ const UDP_PORT: u16 = ETHERCAT;
 /// EtherTypes of VLAN tags: 802.1Q, 802.1ad, and what switches used for stacked tags before it.
 const TAGS: [u16; 4] = [0x8100, 0x88A8, 0x9100, 0x9200];
 /// Tags that are followed. Two are in use (QinQ); frames of a fuzzer may be tags throughout.
-const MAX_TAGS: usize = 4;
+pub(crate) const MAX_TAGS: usize = 4;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86DD;
 const UDP: u8 = 17;
@@ -39,6 +39,11 @@ pub(crate) fn find(frame: &[u8]) -> Option<Carried> {
         }
     }
     None
+}
+
+/// Whether `frame` has more tags than are followed: what it carries is not known.
+pub(crate) fn has_more_tags(frame: &[u8]) -> bool {
+    (0..=MAX_TAGS).all(|tag| be16(frame, 12 + 4 * tag).is_some_and(|kind| TAGS.contains(&kind)))
 }
 
 fn over_ipv4(frame: &[u8], at: usize) -> Option<Carried> {
@@ -85,6 +90,12 @@ mod tests {
         assert_eq!(at(&[0x88A8, 0x8100, ETHERCAT]), Some(22));
         assert_eq!(at(&[0x9100, 0x8100, ETHERCAT]), Some(22));
         assert_eq!(at(&[0x8100; 9]), None);
+        // Four at most; with more of them nothing is known.
+        let tagged = |tags: usize| frame(&[&vec![0x8100; tags][..], &[ETHERCAT]].concat());
+        for tags in 0..=6 {
+            let found = (find(&tagged(tags)).is_some(), has_more_tags(&tagged(tags)));
+            assert_eq!(found, (tags <= MAX_TAGS, tags > MAX_TAGS), "{tags}");
+        }
         assert_eq!(at(&[0x0806]), None);
         assert_eq!(at(&[0x8100]), None);
     }

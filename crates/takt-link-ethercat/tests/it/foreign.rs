@@ -342,7 +342,16 @@ fn tags_and_udp_carry_the_same_frames() {
         assert_eq!(report.send_interval_us, plain.send_interval_us, "{what}");
         let Some(lines) = tshark(&file, "ecat", &["frame.number"]) else { return };
         assert_eq!(lines.len() as u64, facts.interfaces[0].frames, "{what}");
+        assert_eq!(facts.deep_tagged_packets, 0, "{what}");
     }
+    // Beyond the limit it is said that there are more tags, and not that it is another protocol.
+    let five = pcap(
+        &with_bytes(&packets, |bytes| [&bytes[..12], &[0x81, 0, 0, 7].repeat(5), &bytes[12..]].concat()),
+        1,
+        usize::MAX,
+    );
+    let (facts, report) = judged(&five, &Limits::default());
+    assert_eq!((facts.deep_tagged_packets, report.frames), (packets.len() as u64, 0));
 }
 
 #[test]

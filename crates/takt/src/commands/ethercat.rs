@@ -90,6 +90,7 @@ fn described(facts: &CaptureFacts) -> String {
     let foreign: u64 = facts.interfaces.iter().map(|interface| interface.foreign_packets).sum();
     let others = facts.other_packets.saturating_sub(foreign);
     lines.extend((others > 0).then(|| format!("{others} packets of other protocols")));
+    lines.extend(deep_tagged(facts));
     lines.extend(shortened(facts));
     lines.extend((facts.cut_behind_packets > 0).then(|| {
         format!(
@@ -107,6 +108,17 @@ fn described(facts: &CaptureFacts) -> String {
         facts.cut.as_ref().map(|cut| format!("the file is truncated and was read up to that point: {cut}")),
     );
     lines.join("\n")
+}
+
+/// Packets with more VLAN tags than are followed.
+fn deep_tagged(facts: &CaptureFacts) -> Option<String> {
+    let (packets, most) = (facts.deep_tagged_packets, CaptureFacts::MAX_TAGS);
+    (packets > 0).then(|| {
+        format!(
+            "{packets} packets NOT READ: they have more than {most} VLAN tags. `editcap -C 12:4 FILE bus.pcapng` removes the first tag of \
+             each packet"
+        )
+    })
 }
 
 /// Frames of which the capture has the beginning alone.
@@ -136,6 +148,7 @@ fn judged(file: &Path, facts: &CaptureFacts, report: &Report) -> CommandResult {
             format!("{packets} packets were captured with link type {link}, expected Ethernet: capture at one interface of the bus")
         })
         .collect();
+    reasons.extend(deep_tagged(facts));
     reasons.extend(shortened(facts));
     if facts.unstamped_packets > 0 {
         reasons.push(format!("{} packets have no time stamp", facts.unstamped_packets));
