@@ -402,22 +402,28 @@ fn what_the_command_prints_and_how_it_ends_is_shown() {
 fn a_check_fails_where_a_loop_misses_its_deadlines_or_the_command_fails() {
     let _machine = alone();
     let Some(loops) = Loops::build() else { return };
-    let check = |arguments: &[&str], dir: &str| {
+    let check = |options: &[&str], arguments: &[&str], dir: &str| {
         run(["watch", "--check", "--seconds", "3", "--json", "--out"])
             .arg(loops.folder.path().join(dir))
+            .args(options)
             .arg("--")
             .args(arguments)
             .output()
             .unwrap()
     };
     let program = loops.program();
-    let output = check(&[program.to_str().unwrap(), "work", "50"], "late");
+    let output = check(&[], &[program.to_str().unwrap(), "work", "50"], "late");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     if missing(&format!("not traced: {}", report["untraced"]), report["untraced"].is_null()) {
         return;
     }
     assert_eq!((output.status.code(), &report["verdict"]), (Some(1), &"FAIL".into()), "{report}");
     has(report["verdict_sentence"].as_str().unwrap(), &["FAIL", "missed the 2.000 ms deadline"]);
+    // In time by a period that is not the loop's: that shows nothing.
+    let output = check(&["--period", "1s"], &[program.to_str().unwrap(), "pairs", "1000"], "other");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &report["verdict"]), (Some(1), &"INCONCLUSIVE".into()), "{report}");
+    has(report["verdict_sentence"].as_str().unwrap(), &["You passed --period 1.00 s, but the cycles of"]);
     // The report of the run says the same.
     let page = loops.folder.path().join("page");
     let shown =
