@@ -290,7 +290,7 @@ fn contradiction(thread: &LoopReport, passed_ns: f64, came_ns: f64, is_applied: 
     let rest = if passed_ns > came_ns {
         "A deadline of that length shows nothing for these cycles".to_owned()
     } else if is_applied {
-        "If the loop has the period that you passed, it left out the other cycles".to_owned()
+        "Only distances of one and a half periods or more count as missed releases".to_owned()
     } else {
         let left_out = 100.0 * (1.0 - passed_ns / came_ns);
         format!(
