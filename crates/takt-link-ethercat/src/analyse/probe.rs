@@ -46,9 +46,9 @@ impl Stretch {
     }
 }
 
-/// Which stamps are times. A multiplier of ports stamps what it receives with a time, and what it is
-/// given to send with zero; a clock that has just begun is at zero, too, and at the next frame not
-/// far from it.
+/// Which stamps are times. A multiplier of ports stamps what it receives with a time, and what it
+/// is given to send with zero; a clock that has just begun is at zero, too, and at the next frame
+/// not far from it.
 fn times(seen: &[Stamped]) -> Vec<Option<u64>> {
     let is_set = |stamp: Option<u64>| stamp.filter(|stamp_ns| *stamp_ns > 0);
     let mut next = None;

@@ -50,7 +50,7 @@ impl Watcher {
         }
         notes.extend(self.stopped().take(MAX_SHARES));
         notes.extend(self.changed().take(MAX_SHARES));
-        let doubts: Vec<String> = self.contradictions(&threads).take(MAX_SHARES).collect();
+        let doubts = self.contradictions(&threads);
         notes.splice(0..0, doubts.iter().cloned());
         notes.extend(self.links.iter().flat_map(Link::notes));
         let unjudged: u64 = self.known.values().map(|known| known.unjudged).sum();
@@ -145,7 +145,7 @@ impl Watcher {
     /// Judged loops whose cycles contradict the period that the user passed: a deadline of that
     /// period says nothing of them. Only what the user passed for all threads counts; what an
     /// experiment expects of its own loop is its own matter.
-    fn contradictions(&self, threads: &[LoopReport]) -> impl Iterator<Item = String> {
+    fn contradictions(&self, threads: &[LoopReport]) -> Vec<String> {
         let any_own = threads.iter().any(|thread| is_own(thread.kind));
         let judged = |thread: &&LoopReport| {
             is_judged(thread.kind, any_own) && !self.expected.contains_key(&thread.tid)
@@ -157,7 +157,7 @@ impl Watcher {
             cycles.zip(passed_ns).is_some_and(|(cycles, ns)| cycles.contradicts(ns).is_none())
         };
         let any_agrees = threads.iter().filter(judged).any(agrees);
-        let sentence = move |thread: &LoopReport| {
+        let sentence = |thread: &LoopReport| {
             let (cycles, passed_ns) = (cycles(thread)?, passed_ns?);
             let came_ns = cycles.contradicts(passed_ns)?;
             // If the period is another thread's, a thread that wakes up more seldom has its own,
@@ -167,7 +167,7 @@ impl Watcher {
             }
             Some(contradiction(thread, passed_ns, came_ns, cycles.takes_passed()))
         };
-        threads.iter().filter(judged).filter_map(sentence).collect::<Vec<String>>().into_iter()
+        threads.iter().filter(judged).filter_map(sentence).take(MAX_SHARES).collect()
     }
 
     fn thread(&self, tid: i32, known: &Known, seconds: f64) -> Option<LoopReport> {
