@@ -300,6 +300,7 @@ pub(super) fn report(dir: &RunDir, trace: &Trace, edges: u64) -> Result<TraceRep
         releases: 0,
         matched: 0,
         unmatched: BTreeMap::new(),
+        missing_steps: BTreeMap::new(),
         kept_awake: trace.kept_awake.clone(),
         activations: BTreeMap::new(),
         switches: BTreeMap::new(),

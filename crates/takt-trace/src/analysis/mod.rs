@@ -12,6 +12,7 @@ pub use self::observed::{Slice, observed_jobs, observed_releases, timeline};
 pub use self::overdue::stood_still_ns;
 pub use self::path::{Activation, Handler, Path, Segment, Step, table};
 use self::path::{Segments, sequence};
+pub use self::steps::MissingStep;
 use self::sweep::{Found, Hidden, Sweep, Swept};
 use crate::error::TraceError;
 use crate::event::{Clock, ClockMap, Trace};
@@ -23,6 +24,7 @@ mod observed;
 mod overdue;
 mod path;
 mod steal;
+mod steps;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -140,6 +142,9 @@ pub struct TraceReport {
     /// The others by what is missing.
     #[serde(default)]
     pub unmatched: BTreeMap<Unmatched, u64>,
+    /// Of those that lack a step: which.
+    #[serde(default)]
+    pub missing_steps: BTreeMap<MissingStep, u64>,
     /// CPUs that the tracer kept out of idle, because their idle time leaves no events: the figures
     /// hold for a machine that never goes idle there.
     #[serde(default)]
@@ -234,7 +239,7 @@ fn analyse_same_clock(trace: &Trace, tid: i32, jobs: &[JobRecord], thresholds: &
         }
     };
     let delayed: Vec<Option<u64>> = jobs.iter().map(delayed_to).collect();
-    let Swept { mut found, hidden, gaps } = Sweep::new(trace, tid).run(&jobs, &delayed);
+    let Swept { mut found, hidden, gaps, shown } = Sweep::new(trace, tid).run(&jobs, &delayed);
     charge_backlog(&jobs, &delayed, &mut found);
     // The path begins where the timer was programmed, at the end of the job before.
     let recorded: Vec<bool> = jobs
@@ -253,6 +258,7 @@ fn analyse_same_clock(trace: &Trace, tid: i32, jobs: &[JobRecord], thresholds: &
         releases: 0,
         matched: 0,
         unmatched: BTreeMap::new(),
+        missing_steps: BTreeMap::new(),
         kept_awake: trace.kept_awake.clone(),
         activations: BTreeMap::new(),
         switches: BTreeMap::new(),
@@ -280,15 +286,18 @@ fn analyse_same_clock(trace: &Trace, tid: i32, jobs: &[JobRecord], thresholds: &
         report.releases += 1;
         own.push(found.own_ns);
         fault_own.push(found.fault_own_ns);
+        let step = found.path.as_ref().and_then(|path| shown.missing(path, trace));
         let missing = match &found.path {
             _ if found.lost => Some(Unmatched::EventsLost),
             None if left_out(index) => Some(Unmatched::LeftOut),
             None => Some(Unmatched::NoWakeup),
-            Some(path) if !path.is_whole() => Some(Unmatched::StepMissing),
-            Some(_) => None,
+            Some(_) => step.map(|_| Unmatched::StepMissing),
         };
         let (Some(path), None) = (found.path, missing) else {
             *report.unmatched.entry(missing.unwrap_or(Unmatched::NoWakeup)).or_default() += 1;
+            if let Some(step) = step.filter(|_| missing == Some(Unmatched::StepMissing)) {
+                *report.missing_steps.entry(step).or_default() += 1;
+            }
             continue;
         };
         report.matched += 1;
@@ -307,6 +316,8 @@ fn analyse_same_clock(trace: &Trace, tid: i32, jobs: &[JobRecord], thresholds: &
     }
     report.notes.extend(about_kept_awake(&trace.kept_awake));
     report.notes.extend(about_hidden(trace, &hidden));
+    let is_timed = |(_, path): &(JobRecord, Path)| path.expire_ns.is_some();
+    report.notes.extend(shown.note().filter(|_| paths.iter().any(is_timed)));
     report.notes.extend(steal::quota(&gaps).filter(|_| trace.guest));
     report.sequence = sequence(trace, &report.task, &paths);
     report.segments_us = segments.finish();

@@ -82,16 +82,6 @@ impl Path {
             switches_before: 0,
         }
     }
-
-    /// Whether every step that this kind of activation has was found.
-    pub fn is_whole(&self) -> bool {
-        let timer = self.programmed_ns.is_some() && self.irq_ns.is_some() && self.expire_ns.is_some();
-        match self.activation {
-            Activation::Timer => timer && self.switch_in_ns.is_some(),
-            Activation::DeferredTimer => timer && self.raise_ns.is_some() && self.switch_in_ns.is_some(),
-            Activation::Event | Activation::Awake => self.switch_in_ns.is_some(),
-        }
-    }
 }
 
 /// Names of the segments, in the order of the path.

@@ -9,6 +9,7 @@ use super::cause::{Bucket, is_stop, is_stopper, most_fault_ns};
 use super::cpu::{Cpu, Interrupt};
 use super::path::{Activation, Path};
 use super::steal::{self, Gap, GapFinder, Within};
+use super::steps::Shown;
 use crate::event::{Event, Kind, Softirq, Span, State, Trace, Vector};
 
 /// A stretch of a CPU without events, in which another thread than the one before and the one after
@@ -75,6 +76,8 @@ pub(super) struct Swept {
     pub(super) hidden: Vec<Hidden>,
     /// Time that nobody saw, by CPU.
     pub(super) gaps: Vec<Vec<Gap>>,
+    /// What the trace shows of timers and interrupts.
+    pub(super) shown: Shown,
 }
 
 pub(super) struct Sweep<'a> {
@@ -105,6 +108,7 @@ pub(super) struct Sweep<'a> {
     hidden: Vec<Hidden>,
     /// By CPU.
     gaps: Vec<Vec<Gap>>,
+    shown: Shown,
     last_ns: u64,
 }
 
@@ -142,6 +146,7 @@ impl<'a> Sweep<'a> {
             path: None,
             hidden: Vec::new(),
             gaps: finder.finish(&trace.steal),
+            shown: Shown::default(),
             last_ns: 0,
         }
     }
@@ -189,7 +194,7 @@ impl<'a> Sweep<'a> {
             }
             self.apply(event);
         }
-        Swept { found, hidden: self.hidden, gaps: self.gaps }
+        Swept { found, hidden: self.hidden, gaps: self.gaps, shown: self.shown }
     }
 
     /// The path that led to this job's wake-up.
@@ -407,6 +412,7 @@ impl<'a> Sweep<'a> {
                 cpu.prio = self.prios.get(&event.tid).copied().unwrap_or(120);
             }
             cpu.apply(event);
+            count_shown(&mut self.shown, event.kind, cpu);
         }
         if let Kind::Migrate { tid, .. } = event.kind {
             for cpu in &mut self.cpus {
@@ -619,5 +625,22 @@ impl<'a> Sweep<'a> {
             }
         }
         Some(path)
+    }
+}
+
+/// Counts what this event, which `cpu` knows by now, shows of timers and interrupts.
+fn count_shown(shown: &mut Shown, kind: Kind, cpu: &Cpu) {
+    let is_in_interrupt = !cpu.interrupts.is_empty();
+    match kind {
+        Kind::TimerStart { .. } => shown.programmed += 1,
+        Kind::VectorEntry(Vector::LocalTimer) => shown.timer_vectors += 1,
+        Kind::SoftirqRaise(Softirq::HRTIMER) => {
+            shown.raised += 1;
+            shown.in_interrupt += u64::from(is_in_interrupt);
+        }
+        Kind::SoftirqEntry(Softirq::HRTIMER) => shown.softirqs += 1,
+        Kind::TimerExpireEntry { .. } if is_in_interrupt => shown.in_interrupt += 1,
+        Kind::TimerExpireEntry { .. } if cpu.softirq().is_none() => shown.outside += 1,
+        _ => {}
     }
 }

@@ -3,6 +3,8 @@ use crate::event::{
     Event, Firmware, Kind, SmiReading, Softirq, Span, State, StealReading, Thread, Vector, WakeStack,
 };
 
+mod steps;
+
 /// The thread under test, at FIFO 50.
 const TASK: i32 = 100;
 const PRIO: i16 = 49;

@@ -1,8 +1,9 @@
 //! Recorded files of other machines, versions and settings, against what their own tools report.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use takt_trace::analysis::{analyse_observed, observed_releases};
+use takt_trace::analysis::{MissingStep, analyse_observed, observed_releases};
 use takt_trace::offline::{OfflineError, read_bytes, read_instance};
 use takt_trace::{Clock, Kind, Thresholds, Trace};
 
@@ -232,4 +233,18 @@ fn streams_and_folders_of_perf_are_read_whole() {
         "{:?}",
         cut.notes
     );
+}
+
+/// `perf record -a` of switches, wake-ups and timers, without interrupts: as many releases as
+/// `perf script` shows switches to the thread, each with every step that the file can show. The first
+/// release's timer was programmed before the recording began.
+#[test]
+fn timers_without_their_interrupts_explain_every_release() {
+    let trace = trace("timers-without-interrupts.perf.data");
+    let tid = *trace.threads.iter().find(|(_, thread)| thread.name == "loop").unwrap().0;
+    let (report, _) = analyse_observed(&trace, tid, &Thresholds::default());
+    assert_eq!((report.releases, report.matched), (398, 397));
+    assert_eq!(report.missing_steps, BTreeMap::from([(MissingStep::TimerProgrammed, 1)]));
+    assert!(report.notes.iter().any(|note| note.contains("irq_vectors:local_timer_*")), "{:?}", report.notes);
+    assert_eq!(report.activations["timer"], 397, "{:?}", report.activations);
 }

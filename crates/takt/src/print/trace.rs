@@ -72,6 +72,9 @@ pub fn trace_report(report: &TraceReport, before: Option<&TraceReport>) -> Strin
     for (why, count) in &report.unmatched {
         let _ = writeln!(out, "  {count} not matched: {}", why.title());
     }
+    for (step, count) in &report.missing_steps {
+        let _ = writeln!(out, "    {count} lack {}", step.title());
+    }
     if !report.kept_awake.is_empty() {
         let cpus = report.kept_awake.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
         let _ = writeln!(out, "  KEPT AWAKE while traced: CPU {cpus} (see below)");

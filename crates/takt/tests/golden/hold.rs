@@ -105,6 +105,7 @@ pub const FREEDOMS: &[Freedom] = &[
     Freedom { files: &["gpu-check"], place: "figures", what: Keys, why: "each step has its own" },
     free(Keys, "--json.activations", "named by what was activated"),
     free(Keys, "--json.unmatched", "likewise"),
+    free(Keys, "--json.missing_steps", "named by the steps that are missing"),
     free(Keys, "--json.switches", "named by how many there were"),
     free(Keys, "--json.by_kind", "named by the cases that were asked for"),
     free(Keys, "--json.rows[].activations", "named by what happened"),
