@@ -323,6 +323,32 @@ pub enum Kind {
     },
 }
 
+impl Kind {
+    /// Whether it says that something happened, rather than what there is (objects, names, threads)
+    /// or what was lost.
+    pub(crate) fn happens(&self) -> bool {
+        matches!(
+            self,
+            Self::CallbackStart { .. }
+                | Self::CallbackEnd { .. }
+                | Self::OffCpu { .. }
+                | Self::RclcppPublish { .. }
+                | Self::RclPublish { .. }
+                | Self::RmwPublish { .. }
+                | Self::IntraPublish { .. }
+                | Self::RmwTake { .. }
+                | Self::Service { .. }
+                | Self::ExecutorWait { .. }
+                | Self::ExecutorNextReady
+                | Self::ExecutorExecute { .. }
+                | Self::ExecutorExecuted { .. }
+                | Self::Job { .. }
+                | Self::MessageHead { .. }
+                | Self::MessageReceived { .. }
+        )
+    }
+}
+
 /// Reason why nothing was recorded for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -336,6 +362,8 @@ pub enum GapCause {
     Packets,
     /// A buffer was full.
     Full,
+    /// A part of a stream cannot be read: it is damaged or cut off, and the others go on.
+    Unreadable,
 }
 
 impl GapCause {
@@ -347,6 +375,7 @@ impl GapCause {
             Self::NotYet => "callbacks were not recorded yet",
             Self::Packets => "packets of a stream are missing",
             Self::Full => "a buffer of the tracer was full",
+            Self::Unreadable => "a part of a stream cannot be read",
         }
     }
 }

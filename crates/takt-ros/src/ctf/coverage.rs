@@ -50,6 +50,8 @@ struct Track {
     open: bool,
     /// Whether something before the first packet was overwritten or deleted.
     beheaded: bool,
+    /// Ends of packets behind which a file cannot be read.
+    cuts: Vec<u64>,
 }
 
 impl Track {
@@ -109,6 +111,30 @@ impl Coverage {
             // A rotation's first packet.
             track.open = at == 0 && packet.is_empty && packet.sequence.is_some_and(|sequence| sequence > 0);
         }
+    }
+
+    /// A file of the stream cannot be read from this time on: the others may go on, and the stream
+    /// may in its next file.
+    pub fn cut(&mut self, stream: u64, from_ns: u64) {
+        let track = self.tracks.entry(stream).or_default();
+        if track.cuts.len() < MAX_SPANS {
+            track.cuts.push(from_ns);
+        }
+    }
+
+    /// The times that streams cannot be read, up to `until_ns` where they do not go on.
+    fn unreadable(&mut self, until_ns: u64) -> Vec<Gap> {
+        let mut found = Vec::new();
+        for track in self.tracks.values_mut() {
+            for from_ns in std::mem::take(&mut track.cuts) {
+                let next = track.spans.iter().map(|span| span.0).find(|begin_ns| *begin_ns >= from_ns);
+                let to_ns = next.unwrap_or(until_ns);
+                if to_ns.saturating_sub(from_ns) >= SHORTEST_NS {
+                    found.push(Gap { from_ns, to_ns, why: GapCause::Unreadable });
+                }
+            }
+        }
+        found
     }
 
     /// Whether all streams that go on afterwards ended at `from_ns`.
@@ -179,6 +205,7 @@ impl Coverage {
             paused.retain(|gap| gap.to_ns - gap.from_ns >= least_ns || self.is_stop(gap.from_ns));
         }
         found.extend(paused);
+        found.extend(self.unreadable(until_ns));
         self.until_ns = Some(until_ns);
         // The covered time has been examined; the next part continues from here.
         for track in self.tracks.values_mut() {
@@ -269,6 +296,22 @@ mod tests {
         coverage.add(0, [packet(2800, 2800, 4, true)].into_iter());
         let gap = Gap { from_ns: 1900 * MS, to_ns: 2500 * MS, why: GapCause::Paused };
         assert_eq!(coverage.gaps(), [gap]);
+    }
+
+    #[test]
+    fn a_stream_that_cannot_be_read_is_a_gap_up_to_its_next_file_or_the_end() {
+        let mut coverage = Coverage::default();
+        coverage.add(0, packets(&[(0, 1000, false)]).into_iter());
+        coverage.cut(0, 1000 * MS);
+        coverage.add(1, packets(&[(0, 1000, false), (1000, 4000, false)]).into_iter());
+        let gap = |from: u64, to: u64| Gap { from_ns: from * MS, to_ns: to * MS, why: GapCause::Unreadable };
+        assert_eq!(coverage.gaps(), [gap(1000, 4000)]);
+        // The next part of a rotated session.
+        coverage.add(1, packets(&[(4000, 9000, false)]).into_iter());
+        coverage.cut(1, 9000 * MS);
+        coverage.add(1, packets(&[(9500, 9700, false)]).into_iter());
+        coverage.add(0, packets(&[(4000, 9700, false)]).into_iter());
+        assert_eq!(coverage.gaps(), [gap(9000, 9500)]);
     }
 
     #[test]

@@ -3,12 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::coverage::SHORTEST_NS;
+use super::coverage::{Gap, SHORTEST_NS};
 use super::cpus::Cpus;
 use super::mapping::{Arguments, Head, Kinds};
 use super::stream::{Damage, Next, Stream};
 use super::trace::{Names, Trace, slot};
-use crate::event::{Event, Kind};
+use crate::event::{Event, GapCause, Kind};
 
 /// Bits of a process number (`PID_MAX_LIMIT`, 4,194,304); those above are the host's.
 pub(super) const PID_BITS: u32 = 22;
@@ -40,6 +40,8 @@ pub struct Tally {
     pub damages: Vec<Damage>,
     /// Damages beyond those kept.
     pub more_damages: u64,
+    /// Times of packets that cannot be read, new since they were taken.
+    pub unread: Vec<Gap>,
 }
 
 impl Tally {
@@ -86,6 +88,18 @@ impl Entry {
         self.trace.ns(self.stream.end_ticks.unwrap_or(self.stream.ticks()))
     }
 
+    /// Notes what the stream met: damage, and the time that it costs.
+    #[cold]
+    fn note(&mut self, tally: &mut Tally) {
+        tally.note(&mut self.stream);
+        let Some((from, to)) = self.stream.take_unread() else { return };
+        let (from_ns, to_ns) = (self.trace.ns(from), self.trace.ns(to));
+        // Elsewhere it costs definitions at most.
+        if to_ns.saturating_sub(from_ns) >= SHORTEST_NS && self.trace.records_callbacks() {
+            tally.unread.push(Gap { from_ns, to_ns, why: GapCause::Unreadable });
+        }
+    }
+
     /// Finds the next event that is to be reported (with `mapped`: of ours), or a loss.
     #[inline]
     pub fn find(&mut self, tally: &mut Tally, mapped: bool) -> bool {
@@ -100,11 +114,14 @@ impl Entry {
                     }
                     tally.names.count(of.number);
                     if !self.stream.take(of) {
-                        tally.note(&mut self.stream);
+                        self.note(tally);
                     }
                 }
-                Next::Lost | Next::Gap(_) => break true,
-                Next::Damage => tally.note(&mut self.stream),
+                Next::Lost | Next::Gap(_) => {
+                    self.note(tally);
+                    break true;
+                }
+                Next::Damage => self.note(tally),
                 Next::End => {
                     let Some((mut next, trace)) = self.later.pop_front() else { break false };
                     next.counters = self.stream.counters;
@@ -145,7 +162,7 @@ impl Entry {
         let Some(plan) = self.stream.class(&self.trace) else { return 0 };
         let Some(of) = plan.events.get(event as usize) else { return 0 };
         if !self.stream.take(of) {
-            tally.note(&mut self.stream);
+            self.note(tally);
             return 0;
         }
         tally.names.count(of.number);

@@ -128,6 +128,9 @@ pub enum PacketProblem {
     /// An event goes beyond its packet.
     #[error("the event at bit {at_bit} extends beyond the packet's content")]
     Event { at_bit: u64 },
+    /// An event's time is far from its packet's, and what follows it cannot be read either.
+    #[error("the event at bit {at_bit} is stamped outside its packet's time: the packet is damaged")]
+    Time { at_bit: u64 },
     /// A variant's tag chooses nothing.
     #[error("the event at bit {at_bit} has a variant whose tag, {tag}, selects none of its options")]
     Tag { at_bit: u64, tag: u64 },

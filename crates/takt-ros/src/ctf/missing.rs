@@ -2,7 +2,8 @@
 //!
 //! LTTng has a stream file for each CPU in each channel, whether something ran there or not, and an
 //! index of it in the folder `index`. A recording of which one file was not copied looks whole
-//! otherwise, and what ran on that CPU looks as if it had never run.
+//! otherwise, and what ran on that CPU looks as if it had never run. A file that was copied in part
+//! and ends with a packet looks whole as well; its index lists the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -32,6 +33,43 @@ fn by_index(folder: &Path, names: &BTreeSet<String>) -> Option<String> {
         name.strip_suffix(".idx").map(str::to_owned)
     });
     indexed.filter(|name| !names.contains(name)).min()
+}
+
+/// Magic number of an index.
+const INDEX_MAGIC: u32 = 0xc1f1_dcc1;
+/// Bytes of an index's header, and the least of an entry (version 1.0).
+const INDEX_HEADER: usize = 16;
+const LEAST_ENTRY: usize = 56;
+/// Larger indexes are not read: a million packets.
+const MAX_INDEX_BYTES: u64 = 128 << 20;
+
+/// Whether the index of this stream file, which has `length` bytes, lists packets behind its end.
+/// An index that contradicts itself says nothing.
+pub(super) fn packets_behind(file: &Path, length: u64) -> bool {
+    let (Some(folder), Some(name)) = (file.parent(), file.file_name()) else { return false };
+    let mut name = name.to_owned();
+    name.push(".idx");
+    let index = takt_files::read(&folder.join("index").join(name), MAX_INDEX_BYTES);
+    index.is_ok_and(|index| listed_bytes(&index).is_some_and(|listed| listed > length))
+}
+
+/// Bytes of the file that an index is of, by its packets, which follow each other without a hole.
+fn listed_bytes(index: &[u8]) -> Option<u64> {
+    let word = |at: usize| Some(u32::from_be_bytes(*index.get(at..)?.first_chunk()?));
+    let entry_bytes = usize::try_from(word(12)?).ok()?;
+    if word(0)? != INDEX_MAGIC || word(4)? != 1 || entry_bytes < LEAST_ENTRY {
+        return None;
+    }
+    let mut behind = 0_u64;
+    for entry in index.get(INDEX_HEADER..)?.chunks_exact(entry_bytes) {
+        let field = |number: usize| Some(u64::from_be_bytes(*entry.get(8 * number..)?.first_chunk()?));
+        let (offset, packet_bits) = (field(0)?, field(1)?);
+        if offset != behind || packet_bits % 8 != 0 {
+            return None;
+        }
+        behind = behind.checked_add(packet_bits / 8)?;
+    }
+    Some(behind)
 }
 
 /// `channel_0` to `channel_N` for each channel, with the same N.

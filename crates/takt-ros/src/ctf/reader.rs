@@ -15,7 +15,7 @@ use super::trace::Trace;
 use super::tsdl::Metadata;
 use super::tsdl::types::Clock;
 use super::{metadata, missing};
-use crate::event::{Event, Kind};
+use crate::event::{Event, GapCause, Kind};
 
 /// Folders within folders are searched for traces so deep: `ust/uid/1000/64-bit` below an archive
 /// below a session.
@@ -73,8 +73,11 @@ pub struct Reader {
     compiled: VecDeque<(Vec<u8>, Arc<Trace>)>,
     known: Known,
     coverage: Coverage,
-    /// Times in which nothing was recorded, still to be handed out.
+    /// Times in which nothing was recorded, still to be handed out, by their ends.
     gaps: VecDeque<Gap>,
+    /// Times in which a stream cannot be read, apart from each other and in order: what happens in
+    /// others meanwhile is half of a picture, and is left out.
+    muted: VecDeque<(u64, u64)>,
     /// Events read, and parts that could not be read.
     pub tally: Tally,
     /// The first trace's folder, its clock, and what makes the clock the same elsewhere.
@@ -262,6 +265,9 @@ impl Reader {
         });
         if records {
             self.coverage.add(hasher.finish(), packets);
+            if last_ns > 0 && (heads.is_cut() || missing::packets_behind(path, heads.length())) {
+                self.coverage.cut(hasher.finish(), last_ns);
+            }
         } else if trace.is_of_use()
             && let Some(first) = { packets }.next()
         {
@@ -272,7 +278,8 @@ impl Reader {
 
     /// All of a part was added: what it does not cover is known.
     pub(crate) fn find_gaps(&mut self) {
-        self.gaps.extend(self.coverage.gaps());
+        let found = self.coverage.gaps();
+        note_gaps(found, &mut self.gaps, &mut self.muted);
     }
 
     /// The trace in `folder`, compiled anew or as the part before.
@@ -363,7 +370,7 @@ impl Reader {
 
     /// Nothing is left to read.
     pub fn is_over(&self) -> bool {
-        self.queue.is_empty()
+        self.queue.is_empty() && self.muted.is_empty()
     }
 
     /// Forgets streams whose files are read and that are not of part `part`: their processes have
@@ -410,7 +417,7 @@ impl Reader {
     /// goes on behind that part: a stream of it that has run out may yet bring events from its end
     /// on, so nothing newer than that is handed out.
     pub fn run(&mut self, part: Option<u64>, most: usize, sink: &mut dyn FnMut(Event)) -> usize {
-        let Self { entries, tally, queue, known, mapped, gaps, .. } = self;
+        let Self { entries, tally, queue, known, mapped, gaps, muted, .. } = self;
         let goes_on = |entry: &Entry| part.is_some_and(|part| !entry.waits && entry.part >= part);
         let mut until_ns = u64::MAX;
         for entry in entries.iter().filter(|entry| goes_on(entry)) {
@@ -418,12 +425,15 @@ impl Reader {
         }
         let mut made = 0;
         while made < most {
+            if !tally.unread.is_empty() {
+                note_gaps(std::mem::take(&mut tally.unread), gaps, muted);
+            }
             let Some(&Due { ns: mut at_ns, at }) = queue.peek() else { break };
             let Some(entry) = entries.get_mut(at) else { break };
             if at_ns > until_ns {
                 break;
             }
-            if let Some(gap) = gaps.pop_front_if(|gap| gap.to_ns <= at_ns) {
+            if let Some(gap) = next_gap(at_ns, gaps, muted) {
                 let kind = Kind::Gap { from_ns: gap.from_ns, why: gap.why };
                 sink(Event { at_ns: gap.to_ns, cpu_ns: None, pid: 0, tid: 0, kind });
                 made += 1;
@@ -434,13 +444,26 @@ impl Reader {
             let seconds = queue.as_slice().get(1..queue.len().min(3)).unwrap_or_default();
             let other_ns = seconds.iter().map(|due| due.ns).min().unwrap_or(u64::MAX).min(until_ns);
             let other_ns = gaps.front().map_or(other_ns, |gap| other_ns.min(gap.to_ns - 1));
+            let is_muted = muted.front().is_some_and(|(from_ns, _)| *from_ns < at_ns);
+            let other_ns = match muted.front() {
+                Some((_, to_ns)) if is_muted => other_ns.min(to_ns - 1),
+                Some((from_ns, _)) => other_ns.min(*from_ns),
+                None => other_ns,
+            };
             let waits = loop {
-                made += entry.emit(at_ns, tally, known, sink);
+                made += match is_muted {
+                    false => entry.emit(at_ns, tally, known, sink),
+                    true => entry.emit(at_ns, tally, known, &mut |event| {
+                        if !event.kind.happens() {
+                            sink(event);
+                        }
+                    }),
+                };
                 if !entry.find(tally, *mapped) {
                     break false;
                 }
                 at_ns = entry.at_ns();
-                if at_ns > other_ns || made >= most {
+                if at_ns > other_ns || made >= most || !tally.unread.is_empty() {
                     break true;
                 }
             };
@@ -453,6 +476,16 @@ impl Reader {
                 if goes_on(entry) {
                     until_ns = until_ns.min(entry.end_ns());
                 }
+            }
+        }
+        if queue.is_empty() && part.is_none() {
+            note_gaps(std::mem::take(&mut tally.unread), gaps, muted);
+            // No event follows these.
+            gaps.clear();
+            while let Some(gap) = next_gap(u64::MAX, gaps, muted) {
+                let kind = Kind::Gap { from_ns: gap.from_ns, why: gap.why };
+                sink(Event { at_ns: gap.to_ns, cpu_ns: None, pid: 0, tid: 0, kind });
+                made += 1;
             }
         }
         made
@@ -486,6 +519,36 @@ impl Reader {
             }
         }
     }
+}
+
+/// The gap that ends first, if it is over at `at_ns`.
+fn next_gap(at_ns: u64, gaps: &mut VecDeque<Gap>, muted: &mut VecDeque<(u64, u64)>) -> Option<Gap> {
+    let limit_ns = gaps.front().map_or(at_ns, |gap| gap.to_ns.min(at_ns));
+    if let Some((from_ns, to_ns)) = muted.pop_front_if(|(_, to_ns)| *to_ns <= limit_ns) {
+        return Some(Gap { from_ns, to_ns, why: GapCause::Unreadable });
+    }
+    gaps.pop_front_if(|gap| gap.to_ns <= at_ns)
+}
+
+/// Takes gaps that were found.
+#[cold]
+fn note_gaps(found: Vec<Gap>, gaps: &mut VecDeque<Gap>, muted: &mut VecDeque<(u64, u64)>) {
+    for gap in found {
+        match gap.why {
+            GapCause::Unreadable => muted.push_back((gap.from_ns, gap.to_ns)),
+            _ => gaps.push_back(gap),
+        }
+    }
+    muted.make_contiguous().sort_unstable();
+    let mut apart: VecDeque<(u64, u64)> = VecDeque::with_capacity(muted.len());
+    for (from_ns, to_ns) in muted.drain(..) {
+        match apart.back_mut() {
+            Some(last) if from_ns <= last.1 => last.1 = last.1.max(to_ns),
+            _ => apart.push_back((from_ns, to_ns)),
+        }
+    }
+    *muted = apart;
+    gaps.make_contiguous().sort_by_key(|gap| gap.to_ns);
 }
 
 /// Receiver of events from [`Reader::next`].

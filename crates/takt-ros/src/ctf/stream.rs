@@ -118,6 +118,15 @@ pub struct Stream {
     /// Reported last; 0: nobody knows how many.
     lost: u64,
     damage: Option<Damage>,
+    /// The clock at the last event that was read whole.
+    sure: u64,
+    /// Events stamped later than this are of another time than their packet; [`u64::MAX`]: any time
+    /// is believed.
+    latest: u64,
+    /// The time that the damage costs, in ticks.
+    unread: Option<(u64, u64)>,
+    /// Something behind the last packet's head cannot be read.
+    cut: bool,
     /// Values of the event under way.
     pub slots: Vec<u64>,
     /// The processor whose stream it is, if it says so.
@@ -157,6 +166,10 @@ impl Stream {
             gap_from: 0,
             lost: 0,
             damage: None,
+            sure: 0,
+            latest: u64::MAX,
+            unread: None,
+            cut: false,
             slots: vec![0; trace.slots],
             cpu: None,
             instance: None,
@@ -173,7 +186,7 @@ impl Stream {
         let torn = std::mem::take(&mut self.torn);
         (self.packet_at, self.next_packet_at, self.at, self.end) = (0, 0, 0, 0);
         (self.loss, self.counters) = (None, Counters::default());
-        (self.hole, self.loses) = (None, false);
+        (self.hole, self.loses, self.unread) = (None, false, None);
         match opened {
             Err(damage) if !torn => Err(damage),
             _ => Ok(()),
@@ -237,6 +250,22 @@ impl Stream {
         self.damage.take()
     }
 
+    /// The time that damage met since the last call costs, in ticks: from the last event that was
+    /// read to the end of its packet.
+    pub fn take_unread(&mut self) -> Option<(u64, u64)> {
+        self.unread.take()
+    }
+
+    /// Whether the heads ended where the file cannot be read.
+    pub fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    /// Size of the file.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
     /// Finds the header of the next event; its body must be [taken](Self::take) before the next
     /// call.
     #[inline]
@@ -254,6 +283,13 @@ impl Stream {
         match class.header.read(&mut cursor, &mut self.clock, saved) {
             Ok(id) if cursor.at > start => {
                 self.at = cursor.at;
+                let is_of_another_time = self.latest != u64::MAX
+                    && (self.clock > self.latest
+                        || self.clock.saturating_add(trace.second_ticks()) < self.sure);
+                if is_of_another_time && !self.reads_whole(trace, start) {
+                    self.damage = Some(self.damage(PacketProblem::Time { at_bit: start }));
+                    return Next::Damage;
+                }
                 match class.event(id) {
                     Some(event) => Next::Event(event),
                     None => self.unknown(id, start),
@@ -261,6 +297,46 @@ impl Stream {
             }
             Ok(_) => self.broken(start, Stop::Short),
             Err(stop) => self.broken(start, stop),
+        }
+    }
+
+    /// Whether the packet can be read whole from this bit on, and ends before the next one begins:
+    /// then only its stamped end is wrong, and its events are believed.
+    #[cold]
+    fn reads_whole(&mut self, trace: &Trace, at_bit: u64) -> bool {
+        let Some(class) = trace.streams.get(self.class) else { return false };
+        let data = self.buffer.get(self.first..self.behind).unwrap_or_default();
+        let mut cursor = Cursor { data, at: at_bit, end: self.end };
+        let (mut slots, mut clock) = (self.slots.clone(), self.clock);
+        while cursor.at < cursor.end {
+            let before = cursor.at;
+            let saved = slots.get_mut(slot::SAVED as usize..).unwrap_or_default();
+            let id = class.header.read(&mut cursor, &mut clock, saved);
+            let event = id.ok().and_then(|id| class.events.get(class.event(id)? as usize));
+            let is_read = event.is_some_and(|event| event.body.run(&mut cursor, &mut slots).is_ok());
+            if !is_read || cursor.at <= before {
+                return false;
+            }
+        }
+        let is_possible = clock <= self.next_begin(trace);
+        if is_possible {
+            self.latest = u64::MAX;
+        }
+        is_possible
+    }
+
+    /// The clock when the next packet begins. Behind the last one, events may be a second late.
+    fn next_begin(&self, trace: &Trace) -> u64 {
+        let next = Self::open(&self.path, trace, HEADER_BYTES).ok().and_then(|mut next| {
+            next.next_packet_at = self.next_packet_at;
+            next.next_head(trace)?.begin_ticks
+        });
+        match next {
+            // A beginning before this packet's says nothing.
+            Some(begin) => Some(begin).filter(|&begin| begin > self.latest).unwrap_or(u64::MAX),
+            // No event of it lies within its stamps.
+            None if Some(self.sure) == self.begin_ticks => u64::MAX,
+            None => self.latest.saturating_add(trace.second_ticks()),
         }
     }
 
@@ -313,6 +389,7 @@ impl Stream {
         match event.body.run(&mut cursor, &mut self.slots) {
             Ok(()) => {
                 self.at = cursor.at;
+                self.sure = self.clock;
                 true
             }
             Err(stop) => {
@@ -335,9 +412,24 @@ impl Stream {
     /// Skips the rest of the packet.
     #[cold]
     fn damage(&mut self, problem: PacketProblem) -> Damage {
+        if self.end > 0 {
+            self.end_early();
+        }
         self.at = self.end;
         self.loss = Some(0);
         Damage { path: self.path.clone(), at: self.packet_at, problem }
+    }
+
+    /// The packet's last events cannot be read.
+    #[cold]
+    fn end_early(&mut self) {
+        // The event that is damaged may have any time.
+        self.clock = self.sure.max(self.begin_ticks.unwrap_or(0));
+        if let Some(end) = self.end_ticks.filter(|&end| end > self.clock) {
+            self.unread = Some((self.clock, end));
+            // A packet that is damaged and cut off has this time once.
+            self.sure = end;
+        }
     }
 
     /// Nothing more can be read from the file.
@@ -370,11 +462,15 @@ impl Stream {
     /// Goes on to the next packet; `false`: there is none.
     fn open_packet(&mut self, trace: &Trace) -> Result<bool, Damage> {
         if std::mem::take(&mut self.torn) {
+            self.end_early();
             self.loss = Some(0);
             return Ok(true);
         }
         let Some(sizes) = self.open_head(trace)? else { return Ok(false) };
         self.clock = self.begin_ticks.unwrap_or(self.clock);
+        self.sure = self.clock;
+        // LTTng up to 2.11 may stamp a packet's end before its last event: see `reads_whole`.
+        self.latest = self.end_ticks.filter(|&end| end > self.clock).unwrap_or(u64::MAX);
         let lost = self.count(sizes.discarded, sizes.sequence);
         self.loses = lost.is_some_and(|lost| lost > 0);
         self.loss = lost;
@@ -405,10 +501,18 @@ impl Stream {
     }
 
     /// Reads the header and the context of the next packet and nothing of its events: for a look
-    /// at what a file covers. `None`: there is none, or it cannot be read.
+    /// at what a file covers. `None`: there is none, or it cannot be read
+    /// ([`is_cut`](Self::is_cut)).
     pub fn next_head(&mut self, trace: &Trace) -> Option<PacketHead> {
-        let sizes = self.open_head(trace).ok()??;
-        (!sizes.torn).then_some(PacketHead {
+        let sizes = match self.open_head(trace) {
+            Ok(sizes) => sizes?,
+            Err(_) => {
+                self.cut = true;
+                return None;
+            }
+        };
+        self.cut |= sizes.torn;
+        Some(PacketHead {
             begin_ticks: self.begin_ticks,
             end_ticks: self.end_ticks,
             sequence: sizes.sequence,

@@ -230,6 +230,11 @@ impl Trace {
         u64::try_from(ns).unwrap_or(u64::MAX).saturating_add_signed(self.shift_ns)
     }
 
+    /// Ticks of a second.
+    pub fn second_ticks(&self) -> u64 {
+        self.ticks_hz
+    }
+
     /// Recorded in the kernel.
     pub fn is_kernel(&self) -> bool {
         self.metadata.env_text("domain") == Some("kernel")

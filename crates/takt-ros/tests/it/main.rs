@@ -13,6 +13,7 @@ mod ctf_hosts;
 mod ctf_lttng;
 mod ctf_quiet;
 mod ctf_recording;
+mod ctf_unread;
 mod hostile;
 mod off_cpu;
 mod preload;

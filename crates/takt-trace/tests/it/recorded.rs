@@ -236,8 +236,8 @@ fn streams_and_folders_of_perf_are_read_whole() {
 }
 
 /// `perf record -a` of switches, wake-ups and timers, without interrupts: as many releases as
-/// `perf script` shows switches to the thread, each with every step that the file can show. The first
-/// release's timer was programmed before the recording began.
+/// `perf script` shows switches to the thread, each with every step that the file can show. The
+/// first release's timer was programmed before the recording began.
 #[test]
 fn timers_without_their_interrupts_explain_every_release() {
     let trace = trace("timers-without-interrupts.perf.data");
