@@ -104,6 +104,23 @@ pub enum CameraError {
         /// The examined images.
         unpaired: Unpaired,
     },
+    /// The calibration changes in the middle of the recording.
+    #[error(
+        "{path}: topic `{topic}` changes the calibration at {log_time_ns} ns, from {first} to {found}: replay keeps one calibration; cut the \
+         recording there (mcap filter --end-nsecs, --start-nsecs), or set the camera's `intrinsics` if one of them holds for all images"
+    )]
+    CalibrationChanged {
+        /// The file.
+        path: PathBuf,
+        /// The topic.
+        topic: String,
+        /// Log time of the message.
+        log_time_ns: u64,
+        /// The first calibration.
+        first: String,
+        /// The new one.
+        found: String,
+    },
     /// Depth is not aligned to colour.
     #[error(
         "{path}: depth of topic `{topic}` is not aligned to colour: {reason}; record the aligned topic \

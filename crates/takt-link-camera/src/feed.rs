@@ -111,6 +111,8 @@ struct UnpairedCounts {
     nearest_ns: AtomicU64,
     farthest_ns: AtomicU64,
     pairing_ns: AtomicU64,
+    steps_back: AtomicU64,
+    step_ns: AtomicU64,
 }
 
 impl UnpairedCounts {
@@ -120,14 +122,22 @@ impl UnpairedCounts {
         self.nearest_ns.store(now.nearest_ns, Ordering::Relaxed);
         self.farthest_ns.store(now.farthest_ns, Ordering::Relaxed);
         self.pairing_ns.store(now.pairing_ns, Ordering::Relaxed);
+        self.steps_back.store(now.steps_back, Ordering::Relaxed);
+        self.step_ns.store(now.step_ns, Ordering::Relaxed);
     }
 
     fn get(&self) -> Option<Unpaired> {
-        let [colour, depth, nearest_ns, farthest_ns, pairing_ns] =
-            [&self.colour, &self.depth, &self.nearest_ns, &self.farthest_ns, &self.pairing_ns]
-                .map(|count| count.load(Ordering::Relaxed));
-        let unpaired = Unpaired { colour, depth, nearest_ns, farthest_ns, pairing_ns };
-        (unpaired.images() > 0).then_some(unpaired)
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let unpaired = Unpaired {
+            colour: of(&self.colour),
+            depth: of(&self.depth),
+            nearest_ns: of(&self.nearest_ns),
+            farthest_ns: of(&self.farthest_ns),
+            pairing_ns: of(&self.pairing_ns),
+            steps_back: of(&self.steps_back),
+            step_ns: of(&self.step_ns),
+        };
+        (unpaired.images() > 0 || unpaired.steps_back > 0).then_some(unpaired)
     }
 }
 

@@ -19,11 +19,23 @@ pub struct Unpaired {
     pub farthest_ns: u64,
     /// The sufficient distance (`pairing_ms`), nanoseconds.
     pub pairing_ns: u64,
+    /// How often the stamps of an image topic went backwards.
+    pub steps_back: u64,
+    /// The greatest such step of the clock that stamps them, nanoseconds.
+    pub step_ns: u64,
 }
 
 impl Unpaired {
     pub(crate) fn new(pairing_ns: u64) -> Self {
-        Self { colour: 0, depth: 0, nearest_ns: u64::MAX, farthest_ns: 0, pairing_ns }
+        Self {
+            colour: 0,
+            depth: 0,
+            nearest_ns: u64::MAX,
+            farthest_ns: 0,
+            pairing_ns,
+            steps_back: 0,
+            step_ns: 0,
+        }
     }
 
     /// Images of both kinds.
@@ -50,10 +62,27 @@ impl Unpaired {
 impl fmt::Display for Unpaired {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { colour, depth, .. } = self;
+        if self.steps_back > 0 {
+            write!(
+                f,
+                "the image stamps of the recording go backwards {} times, by {} ms at most, as when a clock is set: an image is paired only \
+                 with one from the same side of such a step, and frames stamped before the one in front of them are due at once, so that \
+                 all but the last of these may count as dropped",
+                self.steps_back,
+                Milliseconds(self.step_ns)
+            )?;
+            if self.images() == 0 {
+                return Ok(());
+            }
+            f.write_str("; ")?;
+        }
+        write!(f, "{colour} colour and {depth} depth images of the recording have no partner")?;
+        if self.nearest_ns == u64::MAX {
+            return f.write_str(" and count as dropped");
+        }
         write!(
             f,
-            "{colour} colour and {depth} depth images of the recording have no partner within pairing_ms = {} and count as dropped: the \
-             nearest image of the other kind is {} ms away",
+            " within pairing_ms = {} and count as dropped: the nearest image of the other kind is {} ms away",
             Milliseconds(self.pairing_ns),
             Milliseconds(self.nearest_ns)
         )?;

@@ -31,6 +31,8 @@ pub(super) struct Pairing {
     gap: Unpaired,
     /// Whether this round had a pair.
     begun: bool,
+    /// The stamps went backwards since the last pair: distances in time mean nothing.
+    at_a_step: bool,
     /// Without a partner until then, over all rounds.
     total: Unpaired,
     lost: u64,
@@ -39,7 +41,7 @@ pub(super) struct Pairing {
 impl Pairing {
     pub(super) fn new(limit_ns: u64) -> Self {
         let none = Unpaired::new(limit_ns);
-        Self { limit_ns, last_ns: [None; 2], gap: none, begun: false, total: none, lost: 0 }
+        Self { limit_ns, last_ns: [None; 2], gap: none, begun: false, at_a_step: false, total: none, lost: 0 }
     }
 
     /// Judges the oldest images.
@@ -52,6 +54,13 @@ impl Pairing {
         }
     }
 
+    /// A topic's stamps go backwards, by a step of its clock of so much.
+    pub(super) fn stepped_back(&mut self, step_ns: u64) {
+        self.at_a_step = true;
+        self.total.steps_back += 1;
+        self.total.step_ns = self.total.step_ns.max(step_ns);
+    }
+
     /// An image goes without a partner; `other_ns` is the next image of the other kind.
     pub(super) fn alone(&mut self, kind: Kind, stamp_ns: u64, other_ns: Option<u64>) {
         let [own, other] = match kind {
@@ -62,7 +71,7 @@ impl Pairing {
             Kind::Colour => self.gap.colour += 1,
             Kind::Depth => self.gap.depth += 1,
         }
-        let partners = [other_ns, self.last_ns[other]];
+        let partners = [other_ns, self.last_ns[other]].map(|other_ns| other_ns.filter(|_| !self.at_a_step));
         let nearest_ns = partners.into_iter().flatten().map(|other_ns| stamp_ns.abs_diff(other_ns)).min();
         if let Some(nearest_ns) = nearest_ns {
             self.gap.nearest_ns = self.gap.nearest_ns.min(nearest_ns);
@@ -82,6 +91,7 @@ impl Pairing {
     /// Two images are a frame.
     pub(super) fn paired(&mut self, colour_ns: u64, depth_ns: u64) {
         self.last_ns = [Some(colour_ns), Some(depth_ns)];
+        self.at_a_step = false;
         // Recorders do not begin with the same image of both topics.
         self.close(!self.begun);
         self.begun = true;
@@ -108,7 +118,7 @@ impl Pairing {
 
     /// Begins at the beginning again; what was counted stays.
     pub(super) fn rewind(&mut self) {
-        (self.last_ns, self.begun) = ([None; 2], false);
+        (self.last_ns, self.begun, self.at_a_step) = ([None; 2], false, false);
         self.gap = Unpaired::new(self.limit_ns);
     }
 

@@ -194,6 +194,31 @@ impl<R: Read + Seek> Parts<R> {
         Ok(None)
     }
 
+    /// The next message of a stream that was logged until then, as far as the first stream has come;
+    /// `None`: there is none yet.
+    pub(super) fn next_until(
+        &mut self,
+        stream: usize,
+        until_ns: u64,
+    ) -> Result<Option<(usize, Message)>, CameraError> {
+        while self.at[stream] < self.files.len() {
+            let part = self.at[stream];
+            let place = self.place(part)?;
+            let is_passed = self.at.first().is_some_and(|first| *first > part);
+            let until_ns = Some(until_ns).filter(|_| !is_passed);
+            let found = self.open[place].1.next_until(stream, until_ns);
+            if let Some(message) = found.map_err(|fault| fault.of(&self.files[part]))? {
+                return Ok(Some((part, message)));
+            }
+            if !is_passed {
+                break;
+            }
+            self.at[stream] += 1;
+            self.close();
+        }
+        Ok(None)
+    }
+
     /// Number of messages left in a stream. Ends the reading of all streams until
     /// [`rewind`](Self::rewind).
     pub(super) fn count_left(&mut self, stream: usize) -> Result<u64, CameraError> {

@@ -293,7 +293,9 @@ impl ReplayCamera {
         let mut skipped = 0;
         loop {
             if !self.reader.advance()? {
-                return Err(CameraError::Ended);
+                // The last frame is overdue and the newest there is. Delivered, it shows how many
+                // were skipped before it.
+                return if skipped > 0 { Ok(()) } else { Err(CameraError::Ended) };
             }
             let FrameReader { frames, offset_ns, interval_ns, .. } = self.reader;
             let next_due_ns = self.pacer.due_ns(frames, offset_ns.saturating_add(interval_ns.max(1)));

@@ -1,5 +1,6 @@
 //! One camera's frames of a recording: its topics, colour paired with depth, in bounded memory.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use super::ReplayConfig;
 use super::contents;
 use super::fault::Fault;
 use super::formats::{self, Picture, Role, Scratch, Type};
-use super::limits::MAX_UNPAIRED_AT_START;
+use super::limits::{MAX_EDGE_IMAGES, MAX_UNPAIRED_AT_START};
 use super::log::Message;
 use super::pairing::{Kind, Pairing, Verdict};
 use super::parts::Parts;
@@ -35,6 +36,21 @@ const CALIBRATION: &str = "name another with calibration_topic, or set the camer
 struct Waiting {
     first: Option<Picture>,
     second: Option<Picture>,
+    /// How often stamps have gone backwards: images of different eras are no pair, whatever their
+    /// stamps say.
+    era: u64,
+    /// The greatest stamp of this era, and its distance from the one before.
+    latest_ns: u64,
+    interval_ns: u64,
+}
+
+/// The calibration that all frames are to have.
+struct Calibrated {
+    topic: String,
+    /// The stream of its topic.
+    stream: usize,
+    rectified: bool,
+    intrinsics: Intrinsics,
 }
 
 /// The frames of one camera.
@@ -47,6 +63,9 @@ pub(super) struct FrameSource<R> {
     types: HashMap<(usize, u16), Type>,
     waiting: [Waiting; 2],
     pairing: Pairing,
+    /// Images dropped in a row because the other topic's stamps went backwards.
+    behind: u64,
+    calibrated: Option<Calibrated>,
     /// Whether a frame was ever found.
     found: bool,
     /// The frame found last.
@@ -98,6 +117,8 @@ impl<R: Read + Seek> FrameSource<R> {
             types: HashMap::new(),
             waiting: Default::default(),
             pairing: Pairing::new((config.pairing_ms * 1e6) as u64),
+            behind: 0,
+            calibrated: None,
             found: false,
             frame: None,
             scratch: Scratch::default(),
@@ -123,7 +144,12 @@ impl<R: Read + Seek> FrameSource<R> {
         }
         source.check_types(COLOUR, Role::Colour)?;
         let streams = source.topics.iter().filter(|topic| !topic.is_empty());
-        source.parts.select(streams.map(|topic| vec![topic.clone()]).collect());
+        let mut streams: Vec<_> = streams.map(|topic| vec![topic.clone()]).collect();
+        if let Some(calibrated) = &mut source.calibrated {
+            calibrated.stream = streams.len();
+            streams.push(vec![calibrated.topic.clone()]);
+        }
+        source.parts.select(streams);
         Ok((source, intrinsics))
     }
 
@@ -131,6 +157,7 @@ impl<R: Read + Seek> FrameSource<R> {
     pub(super) fn rewind(&mut self) {
         self.parts.rewind();
         self.waiting = Default::default();
+        self.behind = 0;
         self.pairing.rewind();
         self.frame = None;
     }
@@ -196,10 +223,46 @@ impl<R: Read + Seek> FrameSource<R> {
             return Err(CameraError::EmptyTopic { path: self.path.clone(), topic: topic.into() });
         };
         let rectified = of.is_camera_info() && is_rectified(colour);
+        let intrinsics = self.decoded(topic, rectified, of, message)?;
+        self.calibrated = Some(Calibrated { topic: topic.to_owned(), stream: 0, rectified, intrinsics });
+        Ok(intrinsics)
+    }
+
+    fn decoded(
+        &self,
+        topic: &str,
+        rectified: bool,
+        of: Type,
+        message: Message,
+    ) -> Result<Intrinsics, CameraError> {
         let log_time_ns = message.log_time_ns;
         formats::calibration(of, message.data)
             .and_then(|calibration| calibration.intrinsics(rectified))
             .map_err(|reason| self.bad_message(topic, log_time_ns, reason))
+    }
+
+    /// Refuses a calibration that is another one than the first, up to the frame logged at
+    /// `until_ns`: distances of frames behind it would be computed with the wrong one.
+    fn check_calibration(&mut self, until_ns: u64) -> Result<(), CameraError> {
+        let Some(Calibrated { topic, stream, rectified, intrinsics: first }) = self.calibrated.take() else {
+            return Ok(());
+        };
+        while let Some((part, message)) = self.parts.next_until(stream, until_ns)? {
+            let log_time_ns = message.log_time_ns;
+            let of = self.type_of(part, message.channel, Role::Calibration)?;
+            let found = self.decoded(&topic, rectified, of, message)?;
+            if !is_same(&found, &first) {
+                return Err(CameraError::CalibrationChanged {
+                    path: self.path.clone(),
+                    topic,
+                    log_time_ns,
+                    first: shown(&first),
+                    found: shown(&found),
+                });
+            }
+        }
+        self.calibrated = Some(Calibrated { topic, stream, rectified, intrinsics: first });
+        Ok(())
     }
 
     /// Refuses depth whose own `camera_info` says that it is another camera's view.
@@ -229,9 +292,6 @@ impl<R: Read + Seek> FrameSource<R> {
                 && near(view.cy, colour.cy, f64::from(colour.height))
         };
         let Some(view) = views.first().filter(|_| !views.iter().any(same)) else { return Ok(()) };
-        let shown = |it: &Intrinsics| {
-            format!("{}x{} with fx {:.1}, cx {:.1}, cy {:.1}", it.width, it.height, it.fx, it.cx, it.cy)
-        };
         let reason = format!("`{info}` says {}, colour is {}", shown(view), shown(colour));
         Err(CameraError::NotAligned { path: self.path.clone(), topic, reason })
     }
@@ -254,8 +314,51 @@ impl<R: Read + Seek> FrameSource<R> {
                 Some(picture) => Some(picture),
                 None => self.read(stream)?,
             };
+            self.take_time(stream)?;
         }
         Ok(self.waiting[stream].first.as_ref().map(|picture| picture.stamp_ns))
+    }
+
+    /// Follows the stamps of a topic. They go backwards where the clock is set back, and then stay
+    /// behind; a single image that comes late has successors that are newer than all before.
+    fn take_time(&mut self, stream: usize) -> Result<(), CameraError> {
+        let Some(stamp_ns) = self.waiting[stream].first.as_ref().map(|picture| picture.stamp_ns) else {
+            return Ok(());
+        };
+        let Waiting { latest_ns, interval_ns, .. } = self.waiting[stream];
+        if stamp_ns >= latest_ns {
+            if latest_ns > 0 {
+                self.waiting[stream].interval_ns = stamp_ns - latest_ns;
+            }
+            self.waiting[stream].latest_ns = stamp_ns;
+        } else if self.second(stream)?.is_some_and(|next_ns| next_ns < latest_ns) {
+            self.pairing.stepped_back((latest_ns - stamp_ns).saturating_add(interval_ns));
+            self.waiting[stream].era += 1;
+            self.waiting[stream].latest_ns = stamp_ns;
+        }
+        Ok(())
+    }
+
+    /// The topic whose oldest image is from before a step that the other one's has behind it.
+    fn before_a_step(&mut self) -> Option<Kind> {
+        let [colour, depth] = &mut self.waiting;
+        let kind = match colour.era.cmp(&depth.era) {
+            Ordering::Less => Kind::Colour,
+            Ordering::Greater => Kind::Depth,
+            Ordering::Equal => {
+                self.behind = 0;
+                return None;
+            }
+        };
+        if self.behind >= MAX_EDGE_IMAGES {
+            // Its clock is another one and was not set: what stamps say holds.
+            colour.era = colour.era.max(depth.era);
+            depth.era = colour.era;
+            self.behind = 0;
+            return None;
+        }
+        self.behind += 1;
+        Some(kind)
     }
 
     /// When the one after it was taken.
@@ -275,27 +378,18 @@ impl<R: Read + Seek> FrameSource<R> {
         loop {
             let colour_ns = self.first(COLOUR)?;
             if !self.has_depth() {
+                self.check_until_colour()?;
                 return Ok(colour_ns.map(|stamp_ns| self.found(stamp_ns, None)));
             }
             let depth_ns = self.first(DEPTH)?;
             let (Some(colour_ns), Some(depth_ns)) = (colour_ns, depth_ns) else {
                 return self.end(colour_ns, depth_ns);
             };
-            let alone = match self.pairing.judge(colour_ns, depth_ns) {
-                Verdict::Pair => None,
-                Verdict::PairUnlessNext(older) => {
-                    let (stream, newer_ns) = match older {
-                        Kind::Colour => (COLOUR, depth_ns),
-                        Kind::Depth => (DEPTH, colour_ns),
-                    };
-                    let next_ns = self.second(stream)?;
-                    let apart_ns = colour_ns.abs_diff(depth_ns);
-                    next_ns.is_some_and(|ns| ns.abs_diff(newer_ns) < apart_ns).then_some(older)
+            match self.without_partner(colour_ns, depth_ns)? {
+                None => {
+                    self.check_until_colour()?;
+                    return Ok(Some(self.found(colour_ns, Some(depth_ns))));
                 }
-                Verdict::Alone(older) => Some(older),
-            };
-            match alone {
-                None => return Ok(Some(self.found(colour_ns, Some(depth_ns)))),
                 Some(Kind::Colour) => self.drop_first(Kind::Colour, colour_ns, Some(depth_ns)),
                 Some(Kind::Depth) => self.drop_first(Kind::Depth, depth_ns, Some(colour_ns)),
             }
@@ -304,6 +398,31 @@ impl<R: Read + Seek> FrameSource<R> {
                 return Ok(None);
             }
         }
+    }
+
+    /// Which of the oldest images has no partner; `None`: they are a frame.
+    fn without_partner(&mut self, colour_ns: u64, depth_ns: u64) -> Result<Option<Kind>, CameraError> {
+        if let Some(kind) = self.before_a_step() {
+            return Ok(Some(kind));
+        }
+        Ok(match self.pairing.judge(colour_ns, depth_ns) {
+            Verdict::Pair => None,
+            Verdict::PairUnlessNext(older) => {
+                let (stream, newer_ns) = match older {
+                    Kind::Colour => (COLOUR, depth_ns),
+                    Kind::Depth => (DEPTH, colour_ns),
+                };
+                let next_ns = self.second(stream)?;
+                let apart_ns = colour_ns.abs_diff(depth_ns);
+                next_ns.is_some_and(|ns| ns.abs_diff(newer_ns) < apart_ns).then_some(older)
+            }
+            Verdict::Alone(older) => Some(older),
+        })
+    }
+
+    fn check_until_colour(&mut self) -> Result<(), CameraError> {
+        let until_ns = self.waiting[COLOUR].first.as_ref().map(|colour| colour.log_time_ns);
+        until_ns.map_or(Ok(()), |until_ns| self.check_calibration(until_ns))
     }
 
     fn drop_first(&mut self, kind: Kind, stamp_ns: u64, other_ns: Option<u64>) {
@@ -414,6 +533,21 @@ fn is_view_of_depth(frame_id: &str) -> bool {
     ["depth_optical_frame", "infra1_optical_frame", "depth_camera_link"]
         .iter()
         .any(|name| frame_id.ends_with(name))
+}
+
+fn shown(it: &Intrinsics) -> String {
+    format!("{}x{} with fx {:.1}, cx {:.1}, cy {:.1}", it.width, it.height, it.fx, it.cx, it.cy)
+}
+
+/// Whether two calibrations are one, as far as drivers round them.
+fn is_same(a: &Intrinsics, b: &Intrinsics) -> bool {
+    const TOLERANCE: f64 = 0.001;
+    let near = |a: f64, b: f64, of: f64| (a - b).abs() <= TOLERANCE * of;
+    (a.width, a.height) == (b.width, b.height)
+        && near(a.fx, b.fx, b.fx)
+        && near(a.fy, b.fy, b.fy)
+        && near(a.cx, b.cx, f64::from(b.width))
+        && near(a.cy, b.cy, f64::from(b.height))
 }
 
 fn wrong_type(path: &Path, channel: &contents::Channel, role: Role) -> CameraError {

@@ -14,6 +14,7 @@ mod made;
 mod pairs;
 mod realsense;
 mod recording;
+mod steps;
 mod synthetic;
 
 use takt_rt::proof::AllocationCounter;

@@ -17,10 +17,10 @@ use takt_link_camera::{CameraError, Frame, Intrinsics, ReplayConfig, Unpaired};
 const SIZE: Intrinsics = Intrinsics { width: 4, height: 2, fx: 4.0, fy: 4.0, cx: 1.5, cy: 0.5 };
 
 /// One image: whether it is depth, its number, its stamp and its log time in milliseconds.
-type Image = (bool, u8, u64, u64);
+pub(crate) type Image = (bool, u8, u64, u64);
 
 /// Writes the images in the order given.
-fn file(images: &[Image], chunk_bytes: Option<u64>, compression: Option<Compression>) -> Vec<u8> {
+pub(crate) fn file(images: &[Image], chunk_bytes: Option<u64>, compression: Option<Compression>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let options = WriteOptions::new().chunk_size(chunk_bytes).compression(compression);
     let mut writer = options.create(Cursor::new(&mut bytes)).unwrap();
@@ -53,7 +53,7 @@ fn file(images: &[Image], chunk_bytes: Option<u64>, compression: Option<Compress
     bytes
 }
 
-fn config(pairing_ms: f64, looped: bool) -> ReplayConfig {
+pub(crate) fn config(pairing_ms: f64, looped: bool) -> ReplayConfig {
     let mut config = ReplayConfig::new("pairs.mcap", "/c");
     config.intrinsics = Some(SIZE);
     config.pairing_ms = pairing_ms;
@@ -62,7 +62,7 @@ fn config(pairing_ms: f64, looped: bool) -> ReplayConfig {
 }
 
 /// Sequence number, number of the colour image and number of the depth image of each frame.
-fn replay(bytes: Vec<u8>, config: &ReplayConfig, most: usize) -> (Vec<(u64, u8, u8)>, Unpaired) {
+pub(crate) fn replay(bytes: Vec<u8>, config: &ReplayConfig, most: usize) -> (Vec<(u64, u8, u8)>, Unpaired) {
     let mut reader = FrameReader::new(Cursor::new(bytes), config).unwrap();
     let mut frame = Frame::new(1, 1);
     let mut found = Vec::new();
@@ -73,7 +73,7 @@ fn replay(bytes: Vec<u8>, config: &ReplayConfig, most: usize) -> (Vec<(u64, u8, 
 }
 
 /// Colour and depth of `count` frames at 10 Hz with equal stamps.
-fn pairs(count: u8) -> Vec<Image> {
+pub(crate) fn pairs(count: u8) -> Vec<Image> {
     let at = |number: u8| 1000 + 100 * u64::from(number);
     (0..count).flat_map(|n| [(false, n, at(n), at(n)), (true, n, at(n), at(n))]).collect()
 }

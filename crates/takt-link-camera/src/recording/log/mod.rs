@@ -222,7 +222,16 @@ impl<R: Read + Seek> Log<R> {
 
     /// The next message of a stream; `None` at its end.
     pub(super) fn next(&mut self, stream: usize) -> Result<Option<Message>, Fault> {
-        match self.try_next(stream) {
+        self.next_until(stream, None)
+    }
+
+    /// The same, if it was logged until then. Chunks that begin later are not looked into.
+    pub(super) fn next_until(
+        &mut self,
+        stream: usize,
+        until_ns: Option<u64>,
+    ) -> Result<Option<Message>, Fault> {
+        match self.try_next(stream, until_ns) {
             // It ends where it breaks off.
             Err(Fault::Damaged(_)) if self.allow_truncated => {
                 self.entries -= self.known[stream].len();
@@ -234,16 +243,22 @@ impl<R: Read + Seek> Log<R> {
         }
     }
 
-    fn try_next(&mut self, stream: usize) -> Result<Option<Message>, Fault> {
+    fn try_next(&mut self, stream: usize, until_ns: Option<u64>) -> Result<Option<Message>, Fault> {
         loop {
             let first = self.known[stream].peek().map(|Reverse(entry)| (entry.log_time_ns, entry.at));
             let Some(&id) = self.order.get(self.next_chunk) else { break };
             let chunk = &self.contents.chunks[id as usize];
-            if first.is_some_and(|first| first <= (chunk.start_ns, chunk.place.at)) {
+            if first.is_some_and(|first| first <= (chunk.start_ns, chunk.place.at))
+                || until_ns.is_some_and(|until_ns| chunk.start_ns > until_ns)
+            {
                 break;
             }
             self.next_chunk += 1;
             self.look_into(id)?;
+        }
+        let first_ns = self.known[stream].peek().map(|Reverse(entry)| entry.log_time_ns);
+        if until_ns.is_some_and(|until_ns| first_ns.is_none_or(|first_ns| first_ns > until_ns)) {
+            return Ok(None);
         }
         let Some(Reverse(entry)) = self.known[stream].pop() else {
             self.check_count(stream)?;
