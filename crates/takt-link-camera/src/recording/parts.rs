@@ -194,8 +194,8 @@ impl<R: Read + Seek> Parts<R> {
         Ok(None)
     }
 
-    /// The next message of a stream that was logged until then, as far as the first stream has come;
-    /// `None`: there is none yet.
+    /// The next message of a stream that was logged until then, as far as the first stream has
+    /// come; `None`: there is none yet.
     pub(super) fn next_until(
         &mut self,
         stream: usize,

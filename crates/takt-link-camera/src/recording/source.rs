@@ -402,7 +402,10 @@ impl<R: Read + Seek> FrameSource<R> {
 
     /// Which of the oldest images has no partner; `None`: they are a frame.
     fn without_partner(&mut self, colour_ns: u64, depth_ns: u64) -> Result<Option<Kind>, CameraError> {
-        if let Some(kind) = self.before_a_step() {
+        // The last image of a topic has no successor that would tell a step from a late image.
+        if colour_ns != depth_ns
+            && let Some(kind) = self.before_a_step()
+        {
             return Ok(Some(kind));
         }
         Ok(match self.pairing.judge(colour_ns, depth_ns) {

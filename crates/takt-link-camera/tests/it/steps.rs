@@ -83,6 +83,7 @@ fn stamps_that_only_go_backwards_are_counted_and_named() {
     }
     assert_eq!(last, 30, "each frame is delivered or a gap before the last one");
     let unpaired = camera.unpaired().unwrap();
+    assert_eq!(unpaired.images(), 0, "{unpaired}");
     // Of each topic, all but the first image and the last, which nothing follows.
     assert_eq!(unpaired.steps_back, 56);
     assert!(unpaired.to_string().contains("go backwards 56 times"), "{unpaired}");
