@@ -159,7 +159,7 @@ fn a_folder_that_is_no_whole_recording_says_what_is_missing_and_what_to_do() {
     fs::remove_file(&files[1]).unwrap();
     refused(folder.path(), &["no part between `bag_0.mcap` and `bag_2.mcap`"]);
     fs::write(folder.path().join("elsewhere.mcap"), &bytes).unwrap();
-    refused(folder.path(), &["not parts of one recording (bag_0.mcap, ", "to one file"]);
+    refused(folder.path(), &["not parts of one recording (bag_0.mcap, ", "set `path` to one of its files"]);
     // Storage that is not read: with its list, and without.
     let other = tempfile::tempdir().unwrap();
     fs::write(other.path().join("bag_0.db3"), "SQLite format 3\0").unwrap();

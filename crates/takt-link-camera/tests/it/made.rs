@@ -165,7 +165,7 @@ fn what_cannot_be_depth_of_the_colour_image_is_refused() {
     for (name, reason) in [
         (
             "ros2-depth-of-depth",
-            "its frame is `camera_depth_optical_frame`, colour's is `camera_color_optical_frame`",
+            "its frame is `camera_depth_optical_frame`, but colour's is `camera_color_optical_frame`",
         ),
         ("ros2-depth-other-camera", "`/camera/aligned_depth_to_color/camera_info` says 64x48 with fx 90.0"),
         ("ros2-depth-other-size", "it has 32x24 pixels, but colour has 64x48"),
@@ -201,7 +201,7 @@ fn a_folder_without_one_recording_says_what_it_has() {
     let folder = unpacked();
     let error = read_all(&ReplayConfig::new(folder.path(), "/c")).unwrap_err().to_string();
     assert!(error.contains("MCAP files that are not parts of one recording"), "{error}");
-    assert!(error.contains("set `path` to one file"), "{error}");
+    assert!(error.contains("set `path` to one of its files"), "{error}");
 }
 
 /// The recording with a change in its bytes.
