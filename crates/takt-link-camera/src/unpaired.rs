@@ -66,8 +66,8 @@ impl fmt::Display for Unpaired {
             write!(
                 f,
                 "the image stamps of the recording go backwards {} times, by {} ms at most, as when a clock is set: an image is paired only \
-                 with one from the same side of such a step, and frames stamped before the one in front of them are due at once, so that \
-                 all but the last of these may count as dropped",
+                 with one from the same side of such a step, and a frame stamped before the one in front of it follows by the distance of \
+                 their log times (where these stand still, such frames are due at once, and all but the last count as dropped)",
                 self.steps_back,
                 Milliseconds(self.step_ns)
             )?;

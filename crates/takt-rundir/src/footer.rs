@@ -328,7 +328,7 @@ mod tests {
             std::fs::write(&path, file(&nested(depth))).unwrap();
             let error = open(&path).err().unwrap().to_string();
             assert!(
-                error.contains("groups of columns within each other: 33, at most 32"),
+                error.contains("groups of columns within each other: 33, but at most 32"),
                 "{depth}: {error}"
             );
         }
@@ -339,7 +339,7 @@ mod tests {
         let mut wide = vec![0x15, 0x02, 0x19, 0xfc, 0xa0, 0x9c, 0x01]; // 20,000 elements
         wide.extend([0x38, 0x01, b'x', 0x00].repeat(20_000));
         let error = check(&wide).unwrap_err().to_string();
-        assert!(error.contains("columns: 10001, at most 10000"), "{error}");
+        assert!(error.contains("columns: 10001, but at most 10000"), "{error}");
         // Structs and lists of any meaning.
         for nest in [vec![0x1c; 100_000], [0x19, 0x19].repeat(100_000)] {
             let error = check(&nest).unwrap_err().to_string();

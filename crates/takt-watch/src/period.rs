@@ -87,13 +87,11 @@ impl Group {
     }
 
     /// The longest distance is a small multiple of the shortest: releases of an even grid of which
-    /// some do not come look the same.
-    fn is_on_a_grid(&self) -> bool {
+    /// some do not come look the same. By how much it is no whole number shows nothing, as jitter
+    /// changes the shortest one by a good part.
+    fn may_be_on_a_grid(&self) -> bool {
         let shortest = self.distances_ns().iter().copied().fold(f64::INFINITY, f64::min);
-        self.distances_ns().iter().all(|distance| {
-            let places = distance / shortest;
-            places < 3.5 && (places - places.round()).abs() < 0.15
-        })
+        self.longest_ns() < 3.5 * shortest
     }
 }
 
@@ -110,10 +108,10 @@ pub fn find(times: &[u64]) -> Option<Period> {
         return None;
     }
     let distances: Vec<f64> = at.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    if let Some(ns) = steady(&distances) {
-        let score = score(&at, ns);
-        let Score { coherence, filled } = score;
-        return in_range(ns).then_some(Period { ns, coherence, filled, group: None });
+    // A grid that is finer than any loop's is none: pairs may lie on one.
+    if let Some(ns) = steady(&distances).filter(|&ns| in_range(ns)) {
+        let Score { coherence, filled } = score(&at, ns);
+        return Some(Period { ns, coherence, filled, group: None });
     }
     if let Some(period) = in_groups(times) {
         return Some(period);
@@ -154,7 +152,7 @@ pub fn find_by_work(times: &[u64], done: &[Done]) -> Option<Period> {
     let (times, done) = (&times[times.len() - count..], &done[done.len() - count..]);
     if found.group.is_none()
         && let Some(period) = in_groups(times)
-        && let Some(group) = period.group.filter(Group::is_on_a_grid)
+        && let Some(group) = period.group.filter(Group::may_be_on_a_grid)
         && !is_at_work(times, done, &group)
     {
         found = period;

@@ -162,7 +162,7 @@ fn what_another_user_planted_is_neither_followed_nor_believed() {
         takt_witness::skip!("a second user needs root");
         return;
     }
-    refused("the file of user 65534");
+    refused("it belongs to user 65534");
     // A folder of somebody else's: the file could be replaced between writing and reading.
     fs::remove_file(&state).unwrap();
     chown(&shared, Some(65_534), None).unwrap();

@@ -43,6 +43,7 @@ pub struct FrameReader<R> {
     /// Of these, how many take their time in a replay at a set rate.
     lost_periods: u64,
     stamp_ns: u64,
+    log_time_ns: u64,
 }
 
 impl FrameReader<File> {
@@ -85,6 +86,7 @@ impl<R: Read + Seek> FrameReader<R> {
             lost: 0,
             lost_periods: 0,
             stamp_ns: 0,
+            log_time_ns: 0,
         };
         // One frame is decoded now, so that a recording that cannot be replayed is refused at the
         // start.
@@ -152,13 +154,18 @@ impl<R: Read + Seek> FrameReader<R> {
             self.seeking = false;
             if self.frames > 0 {
                 // The first frame of a round follows the last one at the distance that frames had.
-                // Stamps that step backwards stand still, so that due times never do.
+                // Where stamps step backwards, log times give the distance; due times never do so.
                 if !restarted {
-                    self.interval_ns = stamp_ns.saturating_sub(self.stamp_ns).min(LONGEST_GAP_NS);
+                    let interval_ns = match stamp_ns.checked_sub(self.stamp_ns) {
+                        Some(interval_ns) => interval_ns,
+                        None => self.source.log_time_ns().saturating_sub(self.log_time_ns),
+                    };
+                    self.interval_ns = interval_ns.min(LONGEST_GAP_NS);
                 }
                 self.offset_ns = self.offset_ns.saturating_add(self.interval_ns.max(1));
             }
             self.stamp_ns = stamp_ns;
+            self.log_time_ns = self.source.log_time_ns();
             self.frames += 1;
             let lost = self.source.lost();
             // A set rate has no stamps: a frame that is none takes its period, up to a pause of

@@ -168,6 +168,11 @@ impl<R: Read + Seek> FrameSource<R> {
         self.pairing = Pairing::new(self.pairing.unpaired().pairing_ns);
     }
 
+    /// When the colour image of the frame found last was logged.
+    pub(super) fn log_time_ns(&self) -> u64 {
+        self.frame.as_ref().map_or(0, |(colour, _)| colour.log_time_ns)
+    }
+
     /// Images without a partner so far.
     pub(super) fn unpaired(&self) -> Unpaired {
         self.pairing.unpaired()

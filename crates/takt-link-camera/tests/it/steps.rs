@@ -65,18 +65,30 @@ fn a_single_image_that_is_late_is_no_step() {
 }
 
 #[test]
-fn stamps_that_only_go_backwards_are_counted_and_named() {
-    let images: Vec<Image> = pairs(30).into_iter().map(|i| (i.0, i.1, 10_000 - i.2, i.3)).collect();
+fn stamps_that_only_go_backwards_are_paced_by_log_time_and_named() {
+    let frames =
+        paced(&pairs(30).into_iter().map(|i| (i.0, i.1, 10_000 - i.2, i.3 / 10)).collect::<Vec<_>>());
+    assert!(frames > 2, "{frames}");
+    // Log times that stand still give no pace.
+    let frames = paced(&pairs(30).into_iter().map(|i| (i.0, i.1, 10_000 - i.2, 1000)).collect::<Vec<_>>());
+    assert_eq!(frames, 2, "the first and the last");
+}
+
+/// Frames that a camera delivers of thirty whose stamps descend; the others are gaps.
+fn paced(images: &[Image]) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config(5.0, false);
     config.path = folder.path().join("back.mcap");
-    std::fs::write(&config.path, file(&images, Some(2000), None)).unwrap();
+    std::fs::write(&config.path, file(images, Some(2000), None)).unwrap();
     let mut camera = ReplayCamera::open(&config).unwrap();
     let mut frame = Frame::new(1, 1);
-    let mut last = 0;
+    let (mut last, mut frames) = (0, 0);
     loop {
         match camera.next_frame(&mut frame) {
-            Ok(()) => last = frame.sequence,
+            Ok(()) => {
+                last = frame.sequence;
+                frames += 1;
+            }
             Err(CameraError::Ended) => break,
             Err(error) => panic!("{error}"),
         }
@@ -87,6 +99,7 @@ fn stamps_that_only_go_backwards_are_counted_and_named() {
     // Of each topic, all but the first image and the last, which nothing follows.
     assert_eq!(unpaired.steps_back, 56);
     assert!(unpaired.to_string().contains("go backwards 56 times"), "{unpaired}");
+    frames
 }
 
 /// Ten frames and these calibrations: log time in milliseconds, fx, width.

@@ -16,12 +16,18 @@ const DRIFT: &str = "[[chain]]\nname = \"d\"\nstart = \"/drift\"\nend = \"/sub:/
 
 /// Examines one of the recordings.
 fn examine(name: &str, goals: &str) -> Recorded {
+    examine_changed(name, goals, |_| ())
+}
+
+/// Examines one of the recordings of which something was changed.
+fn examine_changed(name: &str, goals: &str, change: impl FnOnce(&Path)) -> Recorded {
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/recordings");
     let packed = ["gz", "xz"].map(|kind| all.join(format!("{name}.tar.{kind}")));
     let packed = packed.iter().find(|path| path.exists()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let unpacked = Command::new("tar").arg("xf").arg(packed).arg("-C").arg(folder.path()).status().unwrap();
     assert!(unpacked.success());
+    change(folder.path());
     let platform = Platform::new(vec![0, 1], 0, 0.9);
     let goals = Goals::parse(goals, "goals").unwrap();
     let options = takt_model::Options::default();
@@ -70,6 +76,44 @@ fn a_pause_is_no_miss() {
     // The ten releases of the 100 ms in which the recording began again are neither; of those at
     // its end some were under way. (By the nodes' own log their timer stood still for 44 ms then.)
     assert!((8..=16).contains(&(chain.unjudged + chain.unmeasured)), "{}", chain.unmeasured);
+}
+
+/// One CPU's stream is damaged while the other's goes on, before and after a pause: the time is a
+/// gap, and half of the picture is neither judged nor taken for misses.
+#[test]
+fn a_stream_that_cannot_be_read_is_a_gap_with_its_length() {
+    let whole = drift("pause", "50 ms").chains[0].completions;
+    let damaged = |change: &dyn Fn(&mut Vec<u8>, usize)| {
+        let goals = format!("{DRIFT}goal = \"50 ms\"\n");
+        let seen = examine_changed("pause", &goals, |folder| {
+            let found =
+                Command::new("find").arg(folder).args(["-name", "ch*_0", "-type", "f"]).output().unwrap();
+            let path = String::from_utf8(found.stdout).unwrap();
+            let path = Path::new(path.lines().next().unwrap());
+            let mut bytes = std::fs::read(path).unwrap();
+            // The size of the first packet, in bits, stands in its context.
+            let bits = u64::from_le_bytes(*bytes[56..].first_chunk().unwrap());
+            let second = usize::try_from(bits / 8).unwrap();
+            change(&mut bytes, second);
+            std::fs::remove_file(path).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        });
+        assert_eq!(missed(&seen), 0);
+        let sentence = seen.verdict().sentence();
+        let gap = *gaps(&seen).iter().find(|gap| gap.1 == GapCause::Unreadable).unwrap();
+        assert!(sentence.contains("in 2 gaps were not recorded"), "{sentence}");
+        (gap.0, seen.chains[0].completions)
+    };
+    // Nothing is left behind the pause.
+    let (length_ms, completions) = damaged(&|bytes, second| bytes[second..second + 4].fill(0));
+    assert!((5080..5110).contains(&length_ms) && completions < whole * 2 / 3, "{length_ms} {completions}");
+    // Part of the time before the pause is left, and all behind it.
+    let (length_ms, completions) = damaged(&|bytes, second| bytes[second / 2..second / 2 + 200].fill(0xff));
+    assert!((1000..2500).contains(&length_ms) && completions > whole / 2, "{length_ms} {completions}");
+    // Cut off within the second packet.
+    let (length_ms, completions) =
+        damaged(&|bytes, second| bytes.truncate(second + (bytes.len() - second) / 3));
+    assert!((1000..5000).contains(&length_ms) && completions < whole, "{length_ms} {completions}");
 }
 
 #[test]

@@ -484,7 +484,7 @@ fn the_verdict_is_about_all_chains_and_who_was_given_up_does_not_count() {
     assert!(curves.svg.contains("high load") && curves.svg.contains("goal 50 ms"));
     // One run alone: a line for each chain.
     let text = takt_report::text(&build(&collect(&[root.path().join("takt")]).unwrap()));
-    assert!(text.contains("tracker: does not count, degraded for 20.0 of 40.0 s"), "{text}");
+    assert!(text.contains("tracker: does not count, because degraded for 20.0 of 40.0 s"), "{text}");
 }
 
 fn folder(variable: &str) -> Option<std::path::PathBuf> {

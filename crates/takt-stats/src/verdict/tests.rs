@@ -59,7 +59,7 @@ fn one_late_series_of_many_is_a_fail_unless_it_was_given_up() {
     let all = overall(&[part("a", &pass), part("b", &short), given_up(&fail)]);
     assert_eq!((all.verdict, all.reasons.len()), (Verdict::Inconclusive, 3));
     assert!(all.reasons[0].starts_with("a: PASS, all 10000"), "{:?}", all.reasons);
-    assert!(all.reasons[2].starts_with("last: does not count, degraded (3 of"), "{:?}", all.reasons);
+    assert!(all.reasons[2].starts_with("last: does not count, because degraded (3 of"), "{:?}", all.reasons);
     assert_eq!(all.measure_more_s, short.measure_more_s);
 }
 

@@ -361,7 +361,7 @@ fn counts_beyond_their_limit_are_refused() {
     assert!(unpacked(64 << 20, 10).is_ok() && unpacked((64 << 20) + 1, 10).is_err());
     assert!(unpacked(200 << 30, 1 << 30).is_ok() && unpacked((200 << 30) + 1, 1 << 30).is_err());
     let several = trace_dat::within_instances(MAX_INSTANCES + 1).unwrap_err().to_string();
-    assert!(several.contains("1025 trace instances, at most 1024"), "{several}");
+    assert!(several.contains("1025 trace instances; at most 1024"), "{several}");
 }
 
 #[test]

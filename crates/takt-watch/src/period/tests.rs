@@ -36,6 +36,31 @@ fn hertz() -> impl Strategy<Value = f64> {
     (0.0_f64..=1.0).prop_map(|share| 8000_f64.powf(share))
 }
 
+/// The jitter makes their ratio, 3.2, that of an even grid of which every second release or more is
+/// missing.
+#[test]
+fn pairs_that_are_nearly_on_a_grid_are_pairs() {
+    for (apart, seed) in [0.37, 0.38, 0.52, 0.53, 0.54]
+        .into_iter()
+        .zip(0..)
+        .flat_map(|(apart, first)| (0..8).map(move |seed| (apart, 8 * first + seed)))
+    {
+        let mut random = SplitMix64::new(seed);
+        let off = |index: u64| if index % 2 == 1 { -apart } else { 0.0 };
+        let times: Vec<u64> = (0..400)
+            .map(|index| ((index as f64 + 1.0 + off(index) + 0.01 * sign(&mut random)) * 1e6) as u64)
+            .collect();
+        let done: Vec<Done> = times.iter().map(|ns| Done { end_ns: ns + 1000, cpu_ns: 1000 }).collect();
+        let found = find_by_work(&times, &done);
+        let group = found.and_then(|found| found.group);
+        assert!(group.is_some_and(|group| group.count == 2), "{apart}, {seed}: {found:?}");
+    }
+    // A grid of 70 us is no loop's.
+    let fast: Vec<u64> = (0..400).map(|index| index / 2 * 280_000 + index % 2 * 70_000).collect();
+    let found = find(&fast);
+    assert!(found.is_some_and(|found| (found.ns / 140_000.0 - 1.0).abs() < 0.01), "{found:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 

@@ -26,7 +26,7 @@ use serde_json::Value;
 use golden::shape::Free::{Absent, Keys};
 use golden::shape::{Freedom, Golden, shape_of};
 use golden::{free, hold, run_shape, shape};
-use takt::{alone, missing, root, stderr, takt as run};
+use takt::{alone, missing, root, stderr, stdout, takt as run};
 
 /// Standard output as JSON, whatever the verdict.
 #[track_caller]
@@ -160,6 +160,22 @@ fn the_doctor() {
     let _machine = alone();
     let output = run(["doctor", "--json", "--seconds", "0"]).output().unwrap();
     hold("doctor", &shape("--json", &answer(&output)));
+}
+
+#[test]
+fn events_and_what_is_pruned() {
+    let _machine = alone();
+    let (runs, events) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut command = run(["run", "cyclic", "--seconds", "0.3", "--runs"]);
+    let output = command.arg(runs.path()).env("TAKT_EVENTS", events.path()).output().unwrap();
+    let output = (output, run(["events", "--json"]).env("TAKT_EVENTS", events.path()).output().unwrap());
+    let lines = stdout(&output.1);
+    let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(!rows.is_empty(), "{}", stderr(&output.0));
+    hold("events", &shape("--json", &rows.into()));
+    let prune = ["runs", "prune", "--keep-days", "0", "--dry-run", "--json"];
+    let output = run(prune).arg(runs.path()).output().unwrap();
+    hold("runs-prune", &shape("--json", &answer(&output)));
 }
 
 #[test]

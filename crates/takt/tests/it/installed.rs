@@ -112,7 +112,7 @@ fn names_that_nobody_has_are_refused_with_those_that_there_are() {
     for (args, words) in [
         (vec!["run", "cylic"], vec!["built in are", "turtlebot", "did you mean `cyclic`?"]),
         (vec!["run", "robots/uav.toml"], vec!["there is no folder robots", "takt run NAME"]),
-        (vec!["check", "sentry1"], vec!["built in are", "did you mean `sentryrt1`?"]),
+        (vec!["check", "sentry1"], vec!["built-in robots: cell, demo", "did you mean `sentryrt1`?"]),
         (vec!["tune", "uaw", "--list"], vec!["did you mean `uav`?"]),
         (vec!["robots", "show", "demmo"], vec!["shipped are", "did you mean `demo`?"]),
         (vec!["goals", "show", "x"], vec!["shipped are uav, turtlebot"]),

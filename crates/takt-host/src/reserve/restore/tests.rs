@@ -59,7 +59,7 @@ fn what_another_user_wrote_is_neither_read_nor_followed() {
     refused(&mut sim, "others may write");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     if chown(&path, Some(65_534), None).is_ok() {
-        refused(&mut sim, "the file of user 65534");
+        refused(&mut sim, "it belongs to user 65534");
         chown(&path, Some(0), None).unwrap();
     } else {
         takt_witness::skip!("in part: needs root: a file of another user");

@@ -152,7 +152,7 @@ fn a_report_of_the_papers_campaign_begins_with_its_tables_and_figures_and_publis
         ("353 ms", "660 ms [600, 720]", "1.87"),
         "{cfs:?}"
     );
-    assert!(cfs[4].contains("camera_mode virtual, in the paper physical"), "{cfs:?}");
+    assert!(cfs[4].contains("camera_mode: virtual, in the paper physical"), "{cfs:?}");
     // The kernel that the paper names is taken where it was measured.
     let best = row("worst, DL+RR, 128");
     assert!(best[4].contains("realtime") && !best[4].contains("in the paper realtime"), "{best:?}");
