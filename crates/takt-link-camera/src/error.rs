@@ -102,7 +102,7 @@ pub enum CameraError {
         /// Topic of depth.
         depth: String,
         /// The examined images.
-        unpaired: Unpaired,
+        unpaired: Box<Unpaired>,
     },
     /// The calibration changes in the middle of the recording.
     #[error(

@@ -229,8 +229,8 @@ fn constant(command: &str) -> Event {
 /// The unit of systemd in a process's `cgroup` file.
 fn unit(cgroup: &str) -> Option<String> {
     let path = Path::new(cgroup.lines().find_map(|line| line.strip_prefix("0::"))?.trim());
-    let parts = path.iter().filter_map(|part| part.to_str());
-    parts.filter(|part| part.ends_with(".service")).last().map(str::to_owned)
+    let mut parts = path.iter().filter_map(|part| part.to_str());
+    parts.rfind(|part| part.ends_with(".service")).map(str::to_owned)
 }
 
 /// A stream that nobody reads is no reason to end.

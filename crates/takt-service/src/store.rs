@@ -325,7 +325,8 @@ mod tests {
     #[test]
     fn what_somebody_planted_is_neither_read_nor_written() {
         let workspace = tempfile::tempdir().unwrap();
-        let plants: [(&str, fn(&Path)); 4] = [
+        type Plant = (&'static str, fn(&Path));
+        let plants: [Plant; 4] = [
             ("fifo", |path| {
                 let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
                 // SAFETY: a path that ends in a zero.

@@ -483,7 +483,7 @@ impl<R: Read + Seek> FrameSource<R> {
             return empty(DEPTH);
         }
         let [colour, depth] = self.topics.clone();
-        CameraError::NoPartner { path: self.path.clone(), colour, depth, unpaired }
+        CameraError::NoPartner { path: self.path.clone(), colour, depth, unpaired: Box::new(unpaired) }
     }
 
     /// Decodes the frame found last into `frame`.

@@ -444,7 +444,8 @@ fn probed(mut clock: impl FnMut(u64, bool, u64) -> Option<u64>) -> Report {
 #[test]
 fn a_probe_s_clock_that_begins_anew_makes_nobody_late() {
     let second = 1_000_000_000;
-    let clocks: [(&str, fn(u64) -> u64); 4] = [
+    type Clock = (&'static str, fn(u64) -> u64);
+    let clocks: [Clock; 4] = [
         ("switched on again", |ns| if ns < 120 * MS { 900_000_000_000 + ns } else { ns - 119 * MS }),
         ("64 bits full", |ns| (u64::MAX - 120 * MS + 1).wrapping_add(ns)),
         ("32 bits full", |ns| ((1 << 32) - 120 * MS + ns) & 0xFFFF_FFFF),
@@ -471,7 +472,8 @@ fn a_probe_s_clock_may_begin_at_zero() {
 
 #[test]
 fn what_a_probe_did_not_stamp_is_neither_missing_nor_makes_others_late() {
-    let left_out: [(&str, fn(u64, bool) -> bool, u64); 4] = [
+    type LeftOut = (&'static str, fn(u64, bool) -> bool, u64);
+    let left_out: [LeftOut; 4] = [
         ("pairs", |at, _| (100..110).contains(&at), 20),
         ("one pair", |at, _| at == 100, 2),
         ("answers", |at, passed| passed && (100..110).contains(&at), 10),

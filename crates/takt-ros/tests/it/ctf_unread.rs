@@ -1,6 +1,8 @@
 //! A stream of which a part cannot be read while others go on: a gap with its length, in which
 //! nothing that happened is handed out.
 
+#![allow(clippy::single_range_in_vec_init, reason = "a list of gaps may have one")]
+
 use std::fs;
 use std::path::Path;
 

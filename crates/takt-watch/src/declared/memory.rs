@@ -78,10 +78,13 @@ fn open_at(path: &Path, flags: libc::c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 
+/// Identity of a file that is refused, and the reason.
+type RefusedFile = ((u64, u64), Refused);
+
 /// Opens the file behind an entry of `/proc/PID/fd`. The program may put another file there at any
 /// moment: it is looked at before it is opened, and what was looked at is what is opened. `None`:
 /// it is gone.
-pub(super) fn open(path: &Path) -> Result<Opened, Option<((u64, u64), Refused)>> {
+pub(super) fn open(path: &Path) -> Result<Opened, Option<RefusedFile>> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     // Opens nothing: no device is touched, no pipe waited for.
     let place = open_at(path, libc::O_PATH).map_err(|_| None)?;
