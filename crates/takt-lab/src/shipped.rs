@@ -48,7 +48,7 @@ pub fn goals(registry: &Registry) -> Vec<Shipped> {
 
 /// The word `path`, where it means a shipped file: it is no path, and no file here has that name. A
 /// folder of runs that happens to be called like a robot hides none.
-pub fn word<'a>(path: &'a Path, known: impl Fn(&str) -> bool) -> Option<&'a str> {
+pub fn word(path: &Path, known: impl Fn(&str) -> bool) -> Option<&str> {
     let name = path.to_str()?;
     let is_path = name.contains('/') || path.extension().is_some() || path.is_file();
     (!is_path && (known(name) || !path.exists())).then_some(name)
