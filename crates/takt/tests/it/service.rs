@@ -20,12 +20,15 @@ use crate::takt::{
     takt as run, wait_for, without_rights,
 };
 
+/// When it came, and its bytes.
+type Datagram = (u64, Vec<u8>);
+
 /// A socket that stands in for journald's or systemd's, with what came and when (CLOCK_MONOTONIC
 /// nanoseconds).
 struct StandIn {
     path: PathBuf,
     over: Arc<AtomicBool>,
-    reader: Option<std::thread::JoinHandle<Vec<(u64, Vec<u8>)>>>,
+    reader: Option<std::thread::JoinHandle<Vec<Datagram>>>,
 }
 
 impl StandIn {
