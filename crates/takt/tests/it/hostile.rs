@@ -131,6 +131,11 @@ manage --state < manage --restore --state @
 manage --watchdog < manage --watchdog @
 workload system < workload @ --seconds 0.2
 workload --directory < workload --node camera --directory @ --seconds 0.2
+runs prune folder ? runs prune @ --keep-days 0
+runs pin runs ? runs pin @
+runs unpin runs ? runs unpin @
+new name ? new c @
+man --out ? man --out @
 gpu check --out < gpu check --out @
 gpu kernels folder ? gpu kernels @
 ";

@@ -110,7 +110,7 @@ fn a_robot_runs_by_name_where_there_is_no_file() {
 fn names_that_nobody_has_are_refused_with_those_that_there_are() {
     let folder = tempfile::tempdir().unwrap();
     for (args, words) in [
-        (vec!["run", "cylic"], vec!["built in are", "turtlebot", "did you mean `cyclic`?"]),
+        (vec!["run", "cylic"], vec!["built-in robots: cell, demo", "turtlebot", "did you mean `cyclic`?"]),
         (vec!["run", "robots/uav.toml"], vec!["there is no folder robots", "takt run NAME"]),
         (vec!["check", "sentry1"], vec!["built-in robots: cell, demo", "did you mean `sentryrt1`?"]),
         (vec!["tune", "uaw", "--list"], vec!["did you mean `uav`?"]),
