@@ -12,7 +12,7 @@
 //! all protobuf-encoded in compressed chunks (<https://mcap.dev/spec>,
 //! <https://docs.foxglove.dev/docs/sdk/schemas>). Depth is stored losslessly. Replay also reads
 //! what others write: Foxglove's messages in JSON, and ROS 2's in CDR (the types are in
-//! [`ReplayConfig`](crate::ReplayConfig)).
+//! [`ReplayConfig`]).
 //!
 //! A file is read in layers: `contents` knows where chunks are, `chunk` decompresses one, `log` has
 //! the messages of a topic in the order of their log times, `parts` goes from file to file where a

@@ -336,15 +336,20 @@ impl Looker {
         out: &mut Places,
     ) {
         *out = Places::default();
+        // Nobody fits into less: nothing is looked for.
+        if self.radius_m < MIN_SIDE_M {
+            return;
+        }
         let volume = scene.volume();
         let longest_m = (volume.max_m - volume.min_m).max();
         let side_m = ((2.0 * self.radius_m).min(longest_m) / ACROSS).max(MIN_SIDE_M);
         let low: [f32; 3] = std::array::from_fn(|axis| volume.min_m[axis].max(tcp[axis] - self.radius_m));
         let high: [f32; 3] = std::array::from_fn(|axis| volume.max_m[axis].min(tcp[axis] + self.radius_m));
+        out.side_m = side_m;
+        // The monitored volume ends before the zone around the tool: no place of it is looked at.
         if (0..3).any(|axis| low[axis].is_nan() || low[axis] >= high[axis]) {
             return;
         }
-        out.side_m = side_m;
         out.first = low.map(|low| (low / side_m).floor() as i32);
         let origin = scene.origin();
         // From base to camera: metres along the camera's axes.
