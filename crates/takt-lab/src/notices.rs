@@ -45,9 +45,9 @@ impl Pulse {
     }
 }
 
-/// Tells an event of a run, measured at `at_ns` (CLOCK_MONOTONIC), with the measure or chain that
+/// Reports an event of a run, measured at `at_ns` (CLOCK_MONOTONIC), with the measure or chain that
 /// it is about. Waits for nobody; not for threads with a deadline. A stop or a recovery of the
-/// robot is told through [`Window::tell`](crate::keeper::Window::tell).
+/// robot is reported through [`Window::report_event`](crate::keeper::Window::report_event).
 pub fn report_event(kind: Kind, at_ns: u64, measure: Option<String>, cause: String) {
     takt_service::report(kind, Report { at_ns: Some(at_ns), measure, ..Report::of(cause) });
 }

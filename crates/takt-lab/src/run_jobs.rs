@@ -1,5 +1,5 @@
 //! The jobs of a run directory, for the manager to examine: the tasks of the robot's
-//! [`Kind`](crate::Kind), as they were instructed while it ran.
+//! [`RobotKind`](crate::RobotKind), with the settings that they had while it ran.
 
 use std::path::Path;
 use std::sync::Arc;
