@@ -227,7 +227,7 @@ fn what_happens_to_the_program_within_the_window_is_said_and_what_was_measured_s
         ("print('no torque', flush=True); os._exit(7)", "the command ended with status 7", ""),
         ("os.kill(os.getpid(), 9)", "the command ended by signal 9", ""),
         ("return", "its thread", ""),
-        ("prctl(15, b'other', 0, 0, 0)", "", "is named \\\"other\\\" now"),
+        ("prctl(15, b'other', 0, 0, 0)", "", "is now named \\\"other\\\""),
     ] {
         place.write(file);
         fs::write(place.path("own.py"), script(then)).unwrap();
